@@ -4,7 +4,7 @@
 //! up before any server is connected, and everything that was started is stopped.
 
 mod background_tasks;
-mod connection_places;
+mod connection_slots;
 pub(crate) mod configured_servers;
 pub(crate) mod doctor;
 mod file_digests;
@@ -41,7 +41,7 @@ use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_listener::{
     AdmissionControl, ListenerState, ListenerTls, SharedListenerState, StallDetector,
-    StdioConnection, StdioRefused, TlsSettings,
+    StdioConnection, StdioRefused,
 };
 use moongate_protocol::DownstreamState;
 use moongate_session::Sessions;
@@ -211,7 +211,7 @@ impl GatewayApp {
     /// stops the servers.
     pub async fn stop(mut self) {
         self.tasks.begin_drain();
-        // A reload during the stop would connect servers anew.
+        // A reload during the stop would connect servers again.
         self.tasks.stop_watching();
         let targets = &self.reloader.targets;
         let downstream = targets.listener_state.load().downstream.clone();
@@ -231,9 +231,13 @@ impl GatewayApp {
 }
 
 fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ListenerTls>>> {
-    let load = |settings: &TlsSettings| ListenerTls::load(settings.clone(), metrics.clone());
-    let loaded = plan.tls.as_ref().map(load).transpose();
-    loaded.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))
+    let loaded = plan
+        .tls
+        .as_ref()
+        .map(|settings| ListenerTls::load(settings.clone(), metrics.clone()));
+    loaded
+        .transpose()
+        .map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))
 }
 
 /// Starts the tasks that run as long as the listeners.
@@ -260,15 +264,13 @@ fn start_tasks(
 
 /// Enforces the memory limit and expires sessions until the gateway drains.
 async fn enforce_limits(memory: GatewayMemory, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
-    // A dedicated connection keeps sending messages that only a session in memory receives.
-    let must_stay = |session: &ByteString| gateway.has_dedicated_connection(session);
-    let relieve = || {
+    let watching = memory.watch.watch(|| {
         memory.budget.relieve();
-    };
-    tokio::join!(
-        memory.watch.watch(relieve),
-        sessions.expire_forever(must_stay)
-    );
+    });
+    // A dedicated connection keeps sending messages that only a session in memory receives.
+    let expiring =
+        sessions.expire_forever(|session: &ByteString| gateway.has_dedicated_connection(session));
+    tokio::join!(watching, expiring);
 }
 
 fn listener_state(

@@ -1,4 +1,4 @@
-//! The `moongate` binary: the command line, and the reaper process that it starts beside itself.
+//! The `moongate` binary: the command line, and the reaper process that it starts next to itself.
 
 use std::process::ExitCode;
 

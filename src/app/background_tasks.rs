@@ -1,4 +1,4 @@
-//! Tasks that run beside the requests of a gateway.
+//! Tasks that run alongside the requests of a gateway.
 //!
 //! Owns their start and their order of ending. Does not know what they serve. Invariant: after the
 //! end of a drain none of them runs.

@@ -42,8 +42,7 @@ pub(crate) fn self_addresses(options: &LoadOptions<'_>) -> SelfAddresses {
         .map(|addresses| addresses.listen)
         .unwrap_or_default();
     let tcp = listen.iter().filter_map(|address| match address {
-        // `0.0.0.0` is no address to connect to: clients' entries have the loopback address
-        // instead.
+        // Nobody connects to `0.0.0.0`: clients' entries have the loopback address instead.
         ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
             Some(format!("127.0.0.1:{}", address.port()))
         }

@@ -4,12 +4,12 @@
 //! (`watch_files.rs`). Invariant: of a file only a hash is kept.
 
 use std::hash::{BuildHasher, RandomState};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use moongate_platform::foreign_file;
 use parking_lot::Mutex;
 
-/// Largest file that is hashed. A larger one is no config, and counts as one that cannot be read.
+/// Largest file that is hashed. A larger one isn't a config, and counts as one that cannot be read.
 const DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Hashes of the files, `None` for one that cannot be read.
@@ -78,7 +78,7 @@ impl WatchedFiles {
     }
 
     /// Records what a reload saw. `before` was taken before it read the files: what changed since
-    /// then is seen by the next look. Files that the reload added get their current digests.
+    /// then is seen by the next check. Files that the reload added get their current digests.
     pub(super) async fn record(&self, before: &FileDigests) {
         let mut now = self.current().await;
         for (path, hash) in &mut now.hashes {
@@ -92,16 +92,15 @@ impl WatchedFiles {
 }
 
 fn digest_files(files: &[PathBuf], keys: &RandomState) -> FileDigests {
-    let mut blank = false;
-    let mut hash = |path: &Path| {
-        let bytes = foreign_file::read(path, DIGEST_BYTES_MAX).ok()?;
-        blank |= bytes.iter().all(u8::is_ascii_whitespace);
+    let mut digests = FileDigests::default();
+    for path in files {
+        let bytes = foreign_file::read(path, DIGEST_BYTES_MAX).ok();
+        digests.blank |= bytes
+            .as_ref()
+            .is_some_and(|bytes| bytes.iter().all(u8::is_ascii_whitespace));
         // The key is random: the hash of a file with secrets says nothing outside of this process.
-        Some(keys.hash_one(&bytes))
-    };
-    let hashes = files
-        .iter()
-        .map(|path| (path.clone(), hash(path)))
-        .collect();
-    FileDigests { hashes, blank }
+        let hash = bytes.map(|bytes| keys.hash_one(&bytes));
+        digests.hashes.push((path.clone(), hash));
+    }
+    digests
 }

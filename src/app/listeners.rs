@@ -12,7 +12,7 @@ use anyhow::Context;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::connection_places::ConnectionPlaces;
+use crate::app::connection_slots::ConnectionSlots;
 use crate::app::login_parts::LoginParts;
 use crate::app::reload::editor::FileEditor;
 use crate::app::reload::examine::GatewayExaminer;
@@ -60,7 +60,7 @@ impl GatewayListeners {
             read_timeout: plan.limits.read_timeout.0,
             write_timeout: plan.limits.write_timeout.0,
         };
-        let places = ConnectionPlaces::within_open_files(&plan.limits);
+        let places = ConnectionSlots::within_open_files(&plan.limits);
         let connection_limit =
             ConnectionLimit::new(places.clients, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.

@@ -1,6 +1,6 @@
 //! Early refusal of servers at the metadata service of a cloud, for operators who add one.
 //!
-//! Owns the look at a target. Has no list (`moongate_transport::metadata_address`), and connects
+//! Owns the check of a target. Has no list (`moongate_transport::metadata_address`), and connects
 //! nowhere. Invariant: this is only for a better message, since each connection is checked again by
 //! the address that is dialled.
 
@@ -12,7 +12,7 @@ use moongate_transport::socket::SocketAddress;
 use moongate_upstream::ConnectTarget;
 
 /// Returns true for a target that is a metadata service: by its name, its address, or an address
-/// that its name stands for. A name that cannot be looked up within the limit is none.
+/// that its name stands for. A name that cannot be looked up within the limit isn't one.
 pub(super) async fn is_metadata_target(target: &ConnectTarget, limit: Duration) -> bool {
     let (host, port) = match target {
         ConnectTarget::Http {

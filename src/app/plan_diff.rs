@@ -128,15 +128,12 @@ pub fn diff_plans(from: &Plan, to: &Plan) -> ConfigDifference {
         .iter()
         .filter(|part| (part.differs)(from, to))
         .map(|part| part.key.to_owned());
-    let named = |table: &'static str, keys: Vec<String>| {
-        keys.into_iter().map(move |key| format!("{table}.{key}"))
-    };
-    let times = named("gateway", differing_keys(&from.times, &to.times));
-    let limits = named("limits", differing_keys(&from.limits, &to.limits));
+    let times = differing_keys(&from.times, &to.times).into_iter();
+    let limits = differing_keys(&from.limits, &to.limits).into_iter();
     // The declared keys decide, so that the reference of the config and the reload agree.
     (out.needs_restart, out.settings) = parts
-        .chain(times)
-        .chain(limits)
+        .chain(times.map(|key| format!("gateway.{key}")))
+        .chain(limits.map(|key| format!("limits.{key}")))
         .partition(|key| declared.contains(key));
     out
 }
@@ -154,18 +151,14 @@ fn diff_servers(from: &Plan, to: &Plan) -> ConfigDifference {
             Some(_) => out.replaced.push(name),
         }
     }
-    // A disabled server has no connection, and people see its entry all the same.
-    let is_changed = |server: &DisabledServer| {
+    // A disabled server has no connection, but people still see its entry.
+    let changed = to.disabled.iter().filter(|server| {
         from.disabled
             .iter()
-            .any(|before| before.name == server.name && before != server)
-    };
-    out.changed.extend(
-        to.disabled
-            .iter()
-            .filter(|server| is_changed(server))
-            .map(|server| server.name.clone()),
-    );
+            .any(|before| before.name == server.name && before != *server)
+    });
+    out.changed
+        .extend(changed.map(|server| server.name.clone()));
     let gone = from
         .servers
         .iter()
@@ -177,11 +170,10 @@ fn diff_servers(from: &Plan, to: &Plan) -> ConfigDifference {
 /// Returns the servers that one plan disables and the other lacks. Those that the other enables are
 /// added or removed.
 fn switched_off<'a>(disabled: &'a [DisabledServer], other: &Plan) -> Vec<&'a str> {
-    let is_on = |name: &str| other.servers.iter().any(|server| server.name == name);
     disabled
         .iter()
         .map(|server| server.name.as_str())
-        .filter(|name| !is_on(name))
+        .filter(|name| !other.servers.iter().any(|server| server.name == *name))
         .collect()
 }
 
@@ -192,13 +184,14 @@ pub(super) fn applicable(running: &Plan, mut new: Plan) -> Plan {
     for part in PARTS.iter().filter(|part| declared.contains(part.key)) {
         (part.copy)(&mut new, running);
     }
-    let below = |table: &'static str| {
-        declared
-            .iter()
-            .filter_map(move |key| key.strip_prefix(table))
-    };
-    new.times = with_keys_of(&new.times, &running.times, below("gateway."));
-    new.limits = with_keys_of(&new.limits, &running.limits, below("limits."));
+    let times = declared
+        .iter()
+        .filter_map(|key| key.strip_prefix("gateway."));
+    let limits = declared
+        .iter()
+        .filter_map(|key| key.strip_prefix("limits."));
+    new.times = with_keys_of(&new.times, &running.times, times);
+    new.limits = with_keys_of(&new.limits, &running.limits, limits);
     new
 }
 
@@ -223,6 +216,10 @@ mod tests {
         }
     }
 
+    fn is_at_or_below(key: &str, part: &str) -> bool {
+        key == part || key.starts_with(&format!("{part}."))
+    }
+
     #[test]
     fn every_key_has_a_part_of_the_plan() {
         let schema: Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
@@ -232,29 +229,22 @@ mod tests {
         }
         assert!(all.len() > 25, "the keys were found: {all:?}");
         let times = serde_json::to_value(GatewayTimes::default()).unwrap();
-        let is_time = |key: &str| {
-            key.strip_prefix("gateway.")
-                .is_some_and(|key| times.get(key).is_some())
-        };
-        let part = |key: &str| {
-            PARTS
-                .iter()
-                .any(|part| key == part.key || key.starts_with(&format!("{}.", part.key)))
-        };
         // The directory is a part of where the state is kept, and the env file only has values of
         // other keys.
-        let has_no_part = |key: &str| matches!(key, "gateway.state_dir" | "gateway.env_file");
-        let is_known = |key: &str| has_no_part(key) || is_time(key) || part(key);
-        let missing: Vec<_> = all.iter().filter(|key| !is_known(key)).collect();
+        let without_part = ["gateway.state_dir", "gateway.env_file"];
+        let missing = all.iter().filter(|key| {
+            let time = key.strip_prefix("gateway.").and_then(|key| times.get(key));
+            !without_part.contains(&key.as_str())
+                && time.is_none()
+                && !PARTS.iter().any(|part| is_at_or_below(key, part.key))
+        });
+        let missing: Vec<_> = missing.collect();
         assert!(missing.is_empty(), "PARTS lacks {missing:?}");
         let declared = restart_keys();
-        let known = |key: &str| {
-            all.iter()
-                .any(|known| known == key || known.starts_with(&format!("{key}.")))
-        };
         let strange: Vec<_> = declared
             .iter()
-            .filter(|key| !key.starts_with("limits.") && !known(key))
+            .filter(|key| !key.starts_with("limits."))
+            .filter(|key| !all.iter().any(|known| is_at_or_below(known, key)))
             .collect();
         assert!(strange.is_empty() && declared.len() > 20, "{declared:?}");
     }

@@ -63,14 +63,6 @@ pub(super) fn gateway_settings(
     plan: &Plan,
     access: moongate_access::policy::AccessTable,
 ) -> GatewaySettings {
-    let view = |v: ViewSettings| ViewRules {
-        search: search_rules(&v.discovery),
-        name: v.name,
-        servers: v.servers,
-        tools: v.tools,
-        schema: v.schema,
-    };
-    let views = plan.views.iter().cloned().map(view);
     GatewaySettings {
         names: NameRules {
             separator: plan.names.separator.clone(),
@@ -78,7 +70,7 @@ pub(super) fn gateway_settings(
         },
         servers: plan.servers.clone(),
         disabled: plan.disabled.clone(),
-        views: views.collect(),
+        views: plan.views.iter().cloned().map(view_rules).collect(),
         access,
         drain: plan.times.drain.0,
         call_log: plan.log.calls,
@@ -89,18 +81,27 @@ pub(super) fn gateway_settings(
     }
 }
 
+fn view_rules(view: ViewSettings) -> ViewRules {
+    ViewRules {
+        search: search_rules(&view.discovery),
+        name: view.name,
+        servers: view.servers,
+        tools: view.tools,
+        schema: view.schema,
+    }
+}
+
 fn search_rules(settings: &DiscoverySettings) -> Option<SearchRules> {
     let DiscoverySettings {
         mode,
         always,
         search,
     } = settings;
-    let rules = || SearchRules {
+    (*mode == DiscoveryMode::Search).then(|| SearchRules {
         always: always.clone(),
         resources: search.resources,
         split_calls: search.split_calls,
-    };
-    (*mode == DiscoveryMode::Search).then(rules)
+    })
 }
 
 pub(super) fn downstream_state(
@@ -141,7 +142,7 @@ pub(super) fn downstream_state(
         keep_alive: plan.times.keep_alive.0,
         streams_max: plan.limits.streams,
         subscriptions_max: limits.subscriptions,
-        forwarded_headers: forwarded(plan),
+        forwarded_headers: forwarded_headers(plan),
         sent_key: (!plan.auth.is_open()).then_some(sent_key),
         stream_lifetime: limits.stream_time.0,
         timers: Arc::default(),
@@ -161,7 +162,7 @@ pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> Down
         keep_alive: plan.times.keep_alive.0,
         streams_max: plan.limits.streams,
         subscriptions_max: plan.limits.subscriptions,
-        forwarded_headers: forwarded(plan),
+        forwarded_headers: forwarded_headers(plan),
         sent_key: (!plan.auth.is_open()).then_some(sent_key),
         stream_lifetime: plan.limits.stream_time.0,
         timers: before.timers.clone(),
@@ -177,7 +178,7 @@ pub(super) fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
 }
 
 /// Returns the client headers that some server's configuration forwards.
-fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
+fn forwarded_headers(plan: &Plan) -> Vec<http::HeaderName> {
     let mut forwarded = Vec::new();
     for server in &plan.servers {
         if let ConnectTarget::Http {
@@ -188,7 +189,7 @@ fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
         }
     }
     forwarded.sort_by(|a, b| a.as_str().cmp(b.as_str()));
-    // Several servers may want one header; it is stored once for each request.
+    // Several servers may get one header; it is stored once for each request.
     forwarded.dedup();
     forwarded
 }
@@ -199,16 +200,14 @@ pub(super) fn hosts(plan: &Plan) -> HostRules {
         .as_ref()
         .and_then(|url| url.host_str())
         .map(str::to_owned);
-    let lower = |names: &[String]| {
-        names
-            .iter()
-            .map(|name| name.to_ascii_lowercase())
-            .collect::<Vec<_>>()
-    };
-    let mut hosts = lower(&plan.allowed_hosts);
+    let mut hosts = lowercased(&plan.allowed_hosts);
     hosts.extend(own);
     HostRules {
         hosts,
-        origins: lower(&plan.allowed_origins),
+        origins: lowercased(&plan.allowed_origins),
     }
+}
+
+fn lowercased(names: &[String]) -> Vec<String> {
+    names.iter().map(|name| name.to_ascii_lowercase()).collect()
 }

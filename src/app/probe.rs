@@ -1,4 +1,4 @@
-//! Probe of a server: `initialize` and `tools/list`, over a connection of its own.
+//! Probe of a server: `initialize` and `tools/list`, over a separate connection.
 //!
 //! Owns the connection and its end, and what an operator may probe. Does not resolve settings.
 //! Invariant: the connection and the child that was started have ended.
@@ -60,11 +60,8 @@ pub(crate) async fn probe_server(
         active.link.close(Vec::new()).await;
         let tools = listed.map_err(|error| ProbeFailure::List(error.message.to_string()))?;
         let info = active.server.describe(&gateway_caller()).info.as_object();
-        let text = |key| {
-            info.as_ref()
-                .and_then(|info| info.get_string(key))
-                .map(|text| text.to_string())
-        };
+        let [name, version] =
+            ["name", "version"].map(|key| Some(info.as_ref()?.get_string(key)?.to_string()));
         let names = tools
             .items
             .iter()
@@ -72,8 +69,8 @@ pub(crate) async fn probe_server(
         Ok(ProbeAnswer {
             transport: moongate_upstream::transport_name(&settings.connect, Some(&active)),
             revision: active.revision,
-            name: text("name"),
-            version: text("version"),
+            name,
+            version,
             tools: tools.items.len(),
             tool_bytes: tools.items.iter().map(|tool| tool.bytes().len()).sum(),
             tool_names: names.take(NAMES_MAX).map(|name| name.to_string()).collect(),
@@ -141,7 +138,7 @@ async fn refusal(
         }
         _ => {}
     }
-    // Redirects need no look: they are followed within the origin only.
+    // Redirects need no check: they are followed within the origin only.
     let is_refused = settings.metadata == MetadataAccess::Refused;
     (is_refused && is_metadata_target(&settings.connect, limit).await).then(|| {
         let message = "this is the address of a cloud's metadata service, and it is never \

@@ -32,7 +32,7 @@ use moongate_admin::{ConfigStatus, Reloader, SignInState};
 use moongate_api::{ConfigDifference, PlanReport, ReloadReport, ToolAccessChange};
 use moongate_config::edit::ConfigOperation;
 use moongate_config::{
-    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings,
+    ConfigLocations, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings,
 };
 use moongate_gateway::Gateway;
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
@@ -58,7 +58,7 @@ pub struct ReloadSource {
     /// Files that the config came from.
     pub files: Vec<PathBuf>,
     /// Places in them.
-    pub places: ConfigPlaces,
+    pub places: ConfigLocations,
 }
 
 /// Outcome of a reload.
@@ -133,7 +133,7 @@ pub struct ConfigReloader {
     requests: AtomicU64,
     /// Config in use, for operators.
     status: ArcSwap<ConfigStatus>,
-    /// Told of each plan that is applied: its keys may expire at other times.
+    /// Notified of each plan that is applied: its keys may expire at other times.
     keys_changed: Notify,
     self_ref: Weak<ConfigReloader>,
     metrics: Arc<Metrics>,
@@ -201,7 +201,7 @@ impl ConfigReloader {
         // Held over all awaits below. No request takes this lock, so only reloads wait for each
         // other.
         let mut running = self.running.lock().await;
-        // A request that came before the last reload began to read shares its outcome.
+        // A request that came before the last reload started to read shares its outcome.
         if let Some((began, outcome)) = &running.last
             && *began >= number
         {
@@ -223,7 +223,7 @@ impl ConfigReloader {
             self.log_outcome(&outcome);
         }
         let outcome = Arc::new(outcome);
-        // An outcome that was not logged is no answer for other callers.
+        // An outcome that was not logged isn't an answer for other callers.
         running.last = is_final.then(|| (began, outcome.clone()));
         outcome
     }
@@ -240,7 +240,7 @@ impl ConfigReloader {
         warnings.for_each(|warning| {
             tracing::warn!("config reloaded with a warning: {}", warning.trim_end())
         });
-        self.update_status(|status| status.places = loaded.places);
+        self.update_status(|status| status.places = loaded.locations);
         self.apply(running, loaded.plan)
     }
 
@@ -326,8 +326,10 @@ impl ConfigReloader {
             );
         };
         // `spawn_blocking`: reading the config does file I/O.
-        let read = move || own.source.as_ref().map(|source| (source.load)(failing));
-        match tokio::task::spawn_blocking(read).await {
+        let reading = tokio::task::spawn_blocking(move || {
+            own.source.as_ref().map(|source| (source.load)(failing))
+        });
+        match reading.await {
             Ok(Some(Ok(loaded))) => Ok(loaded),
             Ok(Some(Err(problems))) => {
                 // Both sets of files are watched: the mistake may be in the new ones, and the old
@@ -506,18 +508,12 @@ fn working_servers(plan: &Plan) -> Vec<String> {
 /// add.
 fn failing_with_new(running: &RunningPlan, operations: &[ConfigOperation]) -> Vec<String> {
     let mut names = failing_servers(running);
-    // A server that runs must not be lost to an entry that a file gets beside it.
-    let is_known = |name: &&str| {
-        running
-            .plan
-            .servers
-            .iter()
-            .any(|server| server.name == *name)
-    };
+    // A server that runs must not be lost to an entry that a file gets next to it.
+    let servers = &running.plan.servers;
     let new = operations
         .iter()
         .filter_map(ConfigOperation::added_server)
-        .filter(|name| !is_known(name));
+        .filter(|name| !servers.iter().any(|server| server.name == *name));
     names.extend(new.map(str::to_owned));
     names
 }

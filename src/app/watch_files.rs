@@ -26,7 +26,7 @@ pub(super) async fn start_watching(reloader: Arc<ConfigReloader>) -> JoinHandle<
 
 /// Polls the files. They are compared with what the last reload saw, whoever asked for it: a file
 /// that is restored soon after an operator's change differs from that change, though not from the
-/// look before.
+/// check before.
 async fn run(reloader: Arc<ConfigReloader>) {
     let mut pending: Option<(FileDigests, u32)> = None;
     loop {

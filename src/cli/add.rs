@@ -103,15 +103,12 @@ pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
     }
     let found = match args.name.as_str() {
         "-" => pasted(&args),
-        _ => {
-            let single = |server| NewServers {
+        _ => server_from_args(&args)
+            .map(|server| NewServers {
                 servers: vec![server],
                 code: ExitCode::SUCCESS,
-            };
-            server_from_args(&args)
-                .map(single)
-                .map_err(SourceError::Usage)
-        }
+            })
+            .map_err(SourceError::Usage),
     };
     match found {
         Ok(found) if found.servers.is_empty() => Ok(found.code),
@@ -172,7 +169,7 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
         .collect();
     Ok(match args.edit.finish(prepared, &names).await? {
         EditOutcome::Fine => code,
-        // It was said that the server is added all the same, and it is.
+        // The user has already read that the server is added anyway, and it is.
         EditOutcome::Unready if is_announced => code,
         outcome => outcome.exit_code(),
     })
@@ -320,25 +317,28 @@ fn is_popular(args: &AddArgs) -> bool {
         && !args.targets.iter().any(|word| word.contains("://"))
 }
 
-/// Returns the arguments of a popular server. Folders become absolute: the gateway may start
-/// elsewhere.
+/// Returns the arguments of a popular server.
 fn popular_arguments(popular: &PopularServer, words: &[String]) -> Result<Vec<String>, String> {
-    let absolute = |(at, word): (usize, &String)| {
-        let argument = popular.arguments.get(at).or(popular.arguments.last());
-        // A reference is the gateway's to resolve.
-        if word.is_empty()
-            || word.contains("${")
-            || !argument.is_some_and(|argument| argument.folder)
-        {
-            return Ok(word.clone());
-        }
-        let path = std::path::absolute(word).map_err(|error| format!("{word:?}: {error}"))?;
-        match path.is_dir() {
-            true => Ok(path.display().to_string()),
-            false => Err(format!("there is no folder {}", path.display())),
-        }
-    };
-    words.iter().enumerate().map(absolute).collect()
+    words
+        .iter()
+        .enumerate()
+        .map(|(at, word)| popular_argument(popular, at, word))
+        .collect()
+}
+
+/// Returns one argument of a popular server. A folder becomes absolute: the gateway may start
+/// elsewhere.
+fn popular_argument(popular: &PopularServer, at: usize, word: &str) -> Result<String, String> {
+    let argument = popular.arguments.get(at).or(popular.arguments.last());
+    // A reference is the gateway's to resolve.
+    if word.is_empty() || word.contains("${") || !argument.is_some_and(|argument| argument.folder) {
+        return Ok(word.to_owned());
+    }
+    let path = std::path::absolute(word).map_err(|error| format!("{word:?}: {error}"))?;
+    match path.is_dir() {
+        true => Ok(path.display().to_string()),
+        false => Err(format!("there is no folder {}", path.display())),
+    }
 }
 
 /// Returns the settings of a URL or a command.

@@ -1,4 +1,4 @@
-//! Look at servers before they are added: each is connected once, with the settings that it would
+//! Probe of servers before they are added: each is connected once, with the settings that it would
 //! have.
 //!
 //! Owns which faults speak against adding a server, and their words. Does not connect itself
@@ -19,9 +19,9 @@ use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 
-/// Time limit of one look. `npx` may have to download a package first.
+/// Time limit of one probe. `npx` may have to download a package first.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Servers that are looked at together. Each may start a program.
+/// Servers that are probed together. Each may start a program.
 const TOGETHER_MAX: usize = 4;
 /// Longest name that a server gives itself and that is shown, in characters.
 const NAME_MAX: usize = 60;
@@ -37,7 +37,7 @@ pub(super) enum ProbeVerdict {
     Refuse,
 }
 
-/// Looks at the servers of an edit, and says what came of it. Returns a verdict for each name.
+/// Probes the servers of an edit, and reports each result. Returns a verdict for each name.
 pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<ProbeVerdict> {
     let mut verdicts = Vec::new();
     for names in names.chunks(TOGETHER_MAX) {
@@ -106,54 +106,64 @@ fn judge(
     settings: &ServerSettings,
     probed: Result<ProbeAnswer, ProbeFailure>,
 ) -> (ProbeVerdict, String) {
-    let later = |text: String| {
-        (
-            ProbeVerdict::AddUnready,
-            format!("{text}; it is added all the same"),
-        )
+    let text = match probed {
+        Ok(answer) => return (ProbeVerdict::Add, describe(&answer)),
+        Err(ProbeFailure::Connect(error)) => return judge_error(settings, &error),
+        Err(ProbeFailure::List(message)) => {
+            format!("it connects, and does not list its tools: {message}")
+        }
+        Err(ProbeFailure::Late) => format!("no answer within {PROBE_TIMEOUT:?}"),
     };
-    match probed {
-        Ok(answer) => (ProbeVerdict::Add, describe(&answer)),
-        Err(ProbeFailure::Connect(error)) => judge_error(settings, &error),
-        Err(ProbeFailure::List(message)) => later(format!(
-            "it connects, and does not list its tools: {message}"
-        )),
-        Err(ProbeFailure::Late) => later(format!("no answer within {PROBE_TIMEOUT:?}")),
-    }
+    (
+        ProbeVerdict::AddUnready,
+        format!("{text}; it is added all the same"),
+    )
 }
 
-/// Tells faults that a change of the settings must heal from those that may pass.
+/// Separates faults that a change of the settings must heal from those that may pass.
 fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict, String) {
     let has_headers =
         matches!(&settings.connect, ConnectTarget::Http { headers, .. } if !headers.is_empty());
     let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
-    let refuse = |hint: &str| (ProbeVerdict::Refuse, format!("{error}{hint}"));
-    let add = |note: &str| (ProbeVerdict::AddUnready, format!("{error}{note}"));
-    match error {
+    let (verdict, note) = match error {
         ConnectError::Link(LinkError::Status {
             status: 401 | 403, ..
-        }) if has_headers => refuse("; the header is wrong, or lacks a right"),
+        }) if has_headers => (
+            ProbeVerdict::Refuse,
+            "; the header is wrong, or lacks a right",
+        ),
         ConnectError::Link(LinkError::Status {
             status: 401 | 403, ..
-        }) => add("; sign-in is needed: give its header, as in `headers = \
-             { Authorization = \"Bearer ${TOKEN}\" }`"),
+        }) => (
+            ProbeVerdict::AddUnready,
+            "; sign-in is needed: give its header, as in `headers = \
+             { Authorization = \"Bearer ${TOKEN}\" }`",
+        ),
         // A server that is too busy, and one that is being repaired, will answer otherwise later.
         ConnectError::Link(LinkError::Status {
             status: 408 | 425 | 429 | 500..,
             ..
-        }) => add("; it may pass"),
-        // A hint of its own asks about the URL already, or says more.
-        ConnectError::Link(LinkError::Status { hint, .. }) if !hint.is_empty() => refuse(""),
-        ConnectError::Link(LinkError::Status { .. }) => refuse("; is the URL right?"),
-        ConnectError::Link(LinkError::Spawn(_)) => refuse(""),
-        ConnectError::Link(LinkError::Closed(_)) if is_program => refuse(""),
-        ConnectError::Link(LinkError::Protocol(_)) => refuse("; is it an MCP server?"),
-        ConnectError::Link(LinkError::Unreachable(_)) => {
-            add("; it is added all the same, and connects when it is there")
+        }) => (ProbeVerdict::AddUnready, "; it may pass"),
+        // Its own hint asks about the URL already, or says more.
+        ConnectError::Link(LinkError::Status { hint, .. }) if !hint.is_empty() => {
+            (ProbeVerdict::Refuse, "")
         }
-        ConnectError::Link(_) => add("; it is added all the same"),
-        ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => refuse(""),
-    }
+        ConnectError::Link(LinkError::Status { .. }) => {
+            (ProbeVerdict::Refuse, "; is the URL right?")
+        }
+        ConnectError::Link(LinkError::Spawn(_)) => (ProbeVerdict::Refuse, ""),
+        ConnectError::Link(LinkError::Closed(_)) if is_program => (ProbeVerdict::Refuse, ""),
+        ConnectError::Link(LinkError::Protocol(_)) => {
+            (ProbeVerdict::Refuse, "; is it an MCP server?")
+        }
+        ConnectError::Link(LinkError::Unreachable(_)) => (
+            ProbeVerdict::AddUnready,
+            "; it is added all the same, and connects when it is there",
+        ),
+        ConnectError::Link(_) => (ProbeVerdict::AddUnready, "; it is added all the same"),
+        ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => (ProbeVerdict::Refuse, ""),
+    };
+    (verdict, format!("{error}{note}"))
 }
 
 fn describe(answer: &ProbeAnswer) -> String {
@@ -250,18 +260,17 @@ mod tests {
         for lasting in [301, 400, 404, 405, 410] {
             assert_eq!(verdict(status(lasting)), ProbeVerdict::Refuse, "{lasting}");
         }
-        let text = || "x".to_owned();
         for passing in [
-            LinkError::Unreachable(text()),
-            LinkError::Timeout(text()),
-            LinkError::NotSent(text()),
+            LinkError::Unreachable("x".to_owned()),
+            LinkError::Timeout("x".to_owned()),
+            LinkError::NotSent("x".to_owned()),
         ] {
             assert_eq!(verdict(passing), ProbeVerdict::AddUnready);
         }
         for lasting in [
-            LinkError::Spawn(text()),
-            LinkError::Closed(text()),
-            LinkError::Protocol(text()),
+            LinkError::Spawn("x".to_owned()),
+            LinkError::Closed("x".to_owned()),
+            LinkError::Protocol("x".to_owned()),
         ] {
             assert_eq!(verdict(lasting), ProbeVerdict::Refuse);
         }

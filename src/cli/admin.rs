@@ -45,7 +45,7 @@ pub struct AdminArgs {
 const FLAG: &str = "--admin says where its admin listener is";
 
 impl AdminArgs {
-    /// Returns the flags of a command that has none of its own: only the variable can carry a key.
+    /// Returns the flags of a command that has none itself: only the variable can carry a key.
     pub(super) fn of_environment() -> Self {
         AdminArgs {
             admin: None,
@@ -141,14 +141,14 @@ impl AdminResponse {
             .context("what answered is no Moongate: its answer is not JSON")
     }
 
-    /// Reads the error of a response. Whatever listens there may be no gateway, and then the error
-    /// is empty.
+    /// Reads the error of a response. Whatever listens there may not be a gateway, and then the
+    /// error is empty.
     pub(super) fn error(&self) -> ApiError {
         read_error(&self.body)
     }
 }
 
-/// Reads the error in a body. Whatever wrote it may be no gateway, and then the error is empty.
+/// Reads the error in a body. Whatever wrote it may not be a gateway, and then the error is empty.
 pub(super) fn read_error(body: &[u8]) -> ApiError {
     serde_json::from_slice(body).unwrap_or_default()
 }
@@ -156,8 +156,8 @@ pub(super) fn read_error(body: &[u8]) -> ApiError {
 impl AdminClient {
     /// Returns the address of the page. `None` for a Unix socket.
     pub(super) fn page_url(&self) -> Option<String> {
-        let place = &self.located.address;
-        (!place.starts_with(UNIX)).then(|| format!("http://{place}/"))
+        let address = &self.located.address;
+        (!address.starts_with(UNIX)).then(|| format!("http://{address}/"))
     }
 
     /// Returns the header line with the key.
@@ -170,7 +170,7 @@ impl AdminClient {
         else {
             return Ok(String::new());
         };
-        // A line break in the key would begin another header.
+        // A line break in the key would start another header.
         anyhow::ensure!(
             key.bytes().all(|b| b.is_ascii_graphic()),
             "the admin key has characters that no key has"
@@ -196,31 +196,26 @@ impl AdminClient {
     }
 
     async fn exchange(&self, method: &str, path: &str) -> anyhow::Result<AdminResponse> {
-        let address = &self.located.address;
-        let cannot = || format!("cannot connect: {}; {FLAG}", self.located.advice());
-        let authorization = self.authorization()?;
-        let head = |host: &str| {
-            // HTTP/1.0: the response is never chunked, and the server closes the connection at its
-            // end.
-            format!(
-                "{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: \
-                 0\r\n\r\n"
-            )
+        let address = self.located.address.as_str();
+        let socket = address.strip_prefix(UNIX);
+        let host = if socket.is_some() {
+            "localhost"
+        } else {
+            address
         };
-        let mut answer = match address.strip_prefix(UNIX) {
+        let authorization = self.authorization()?;
+        // HTTP/1.0: the response is never chunked, and the server closes the connection at its end.
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: 0\r\n\r\n"
+        );
+        let mut answer = match socket {
             Some(path) => {
-                exchange_bytes(
-                    UnixStream::connect(path).await.with_context(cannot)?,
-                    &head("localhost"),
-                )
-                .await?
+                let stream = UnixStream::connect(path).await;
+                exchange_bytes(stream.with_context(|| self.cannot_connect())?, &head).await?
             }
             None => {
-                exchange_bytes(
-                    TcpStream::connect(address).await.with_context(cannot)?,
-                    &head(address),
-                )
-                .await?
+                let stream = TcpStream::connect(address).await;
+                exchange_bytes(stream.with_context(|| self.cannot_connect())?, &head).await?
             }
         };
         let status = answer
@@ -232,6 +227,10 @@ impl AdminClient {
             (Some(status), Some(body)) => Ok(AdminResponse { status, body }),
             _ => bail!("what answered at {address} does not speak HTTP"),
         }
+    }
+
+    fn cannot_connect(&self) -> String {
+        format!("cannot connect: {}; {FLAG}", self.located.advice())
     }
 }
 

@@ -111,8 +111,8 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
 
 /// Returns the warnings, and a line with what is configured.
 fn report(loaded: &LoadedConfig) -> String {
-    let warnings = || loaded.warnings.iter().chain(&loaded.advice);
-    let mut out: String = warnings()
+    let warnings = loaded.warnings.iter().chain(&loaded.advice);
+    let mut out: String = warnings
         .map(|warning| warning.render("warning") + "\n")
         .collect();
     let sources: Vec<String> = loaded
@@ -130,7 +130,7 @@ fn report(loaded: &LoadedConfig) -> String {
         counted(plan.servers.len(), "server"),
         counted(plan.views.len(), "view"),
         counted(plan.auth.keys.len(), "key"),
-        counted(warnings().count(), "warning"),
+        counted(loaded.warnings.len() + loaded.advice.len(), "warning"),
     ];
     out += &format!("{from}: fine; {}\n", counts.join(", "));
     out

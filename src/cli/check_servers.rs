@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::app::GatewayApp;
 use crate::cli::notes::{self, ServerNotes};
 use moongate_config::Plan;
-use moongate_gateway::{FindingTopic, Gateway};
+use moongate_gateway::{FindingTopic, Gateway, Snapshot};
 use moongate_model::{ItemKind, UpstreamState};
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
@@ -29,7 +29,7 @@ pub(super) async fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Starts the servers of a plan for a look at them.
+/// Starts the servers of a plan to inspect them.
 pub(super) async fn start_without_listeners(mut plan: Plan) -> anyhow::Result<GatewayApp> {
     // No listener: the gateway in service may hold these addresses.
     plan.listen.clear();
@@ -54,14 +54,13 @@ fn report(gateway: &Gateway) -> (String, bool) {
     for member in &members {
         let status = member.status();
         let items = member.lists();
-        let count = |kind: ItemKind| items.get(kind).items.len();
         let counts = [
             (ItemKind::Tools, "tools"),
             (ItemKind::Resources, "resources"),
             (ItemKind::Prompts, "prompts"),
         ];
         let counts = counts
-            .map(|(kind, what)| format!("{} {what}", count(kind)))
+            .map(|(kind, what)| format!("{} {what}", items.get(kind).items.len()))
             .join(", ");
         // The servers' reasons may quote credentials or span lines.
         let reason = logs::one_line(&logs::redact(&status.reason));
@@ -74,18 +73,9 @@ fn report(gateway: &Gateway) -> (String, bool) {
             status.state.name()
         );
     }
-    let left_out = |name: &str| -> Vec<String> {
-        let of_server = snapshot
-            .excluded
-            .iter()
-            .filter(|left_out| left_out.server == name);
-        of_server
-            .map(|left_out| format!("{}: {}", left_out.item, left_out.reason))
-            .collect()
-    };
     let left_out: Vec<Vec<String>> = members
         .iter()
-        .map(|member| left_out(&member.settings.name))
+        .map(|member| left_out_items(&snapshot, &member.settings.name))
         .collect();
     let of_members = members
         .iter()
@@ -105,13 +95,24 @@ fn report(gateway: &Gateway) -> (String, bool) {
             std::iter::once(left_out).chain(received)
         });
     let topic = FindingTopic::Filter;
-    let beside = ServerNotes {
+    let of_none = ServerNotes {
         server: None,
         what: topic_title(topic),
         texts: snapshot.findings_about(None, topic),
     };
-    text += &notes::lines(of_members.chain([beside]));
+    text += &notes::lines(of_members.chain([of_none]));
     (text, is_fine)
+}
+
+/// Returns the items of a server that are left out, each with the reason.
+fn left_out_items(snapshot: &Snapshot, server: &str) -> Vec<String> {
+    let left_out = snapshot
+        .excluded
+        .iter()
+        .filter(|left_out| left_out.server == server);
+    left_out
+        .map(|left_out| format!("{}: {}", left_out.item, left_out.reason))
+        .collect()
 }
 
 /// Returns the title of a topic, which precedes its notes.

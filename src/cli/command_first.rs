@@ -1,6 +1,6 @@
-//! Order of a command line. Owns the move of flags that precede the command to a place behind it.
+//! Order of a command line. Owns the move of flags from before the command to behind it.
 //!
-//! Does not parse flags. Invariant: a line that begins with its command stays unchanged.
+//! Does not parse flags. Invariant: a line that starts with its command stays unchanged.
 
 use std::ffi::OsString;
 
@@ -35,12 +35,16 @@ fn command_at(args: &[OsString], cli: &Command) -> Option<usize> {
 
 /// True if the word after a flag is its value.
 fn takes_value(cli: &Command, flag: &str) -> bool {
-    let names = |arg: &&Arg| match flag.strip_prefix("--") {
-        Some(long) => arg.get_long() == Some(long),
-        None => flag.chars().count() == 2 && arg.get_short() == flag.chars().nth(1),
-    };
     // All commands are searched: a flag before the command may belong to any of them.
     let commands = std::iter::once(cli).chain(cli.get_subcommands());
-    let mut found = commands.flat_map(Command::get_arguments).filter(names);
-    found.any(|arg| arg.get_action().takes_values())
+    commands
+        .flat_map(Command::get_arguments)
+        .any(|arg| is_flag(arg, flag) && arg.get_action().takes_values())
+}
+
+fn is_flag(arg: &Arg, word: &str) -> bool {
+    match word.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => word.chars().count() == 2 && arg.get_short() == word.chars().nth(1),
+    }
 }

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
+use moongate_config::Plan;
 
 /// Time limit of all answers of a running gateway together.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
@@ -38,7 +39,7 @@ _moongate() {
 if [[ "$funcstack[1]" = _moongate ]]; then _moongate; else compdef _moongate moongate; fi
 "#;
 /// Script for fish.
-// Without `-f`, fish would offer files beside the names of servers.
+// Without `-f`, fish would offer files next to the names of servers.
 const FISH: &str = r#"function __moongate_complete
   set -l found (moongate __complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)
   if test -n "$found"
@@ -117,15 +118,14 @@ pub fn print_script(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the words that can stand in the last place of a command line of this program, a line
-/// each.
+/// Prints the words that can come last on a command line of this program, a line each.
 pub async fn complete(args: CompleteArgs, program: Command) -> anyhow::Result<ExitCode> {
     let typed = args.words.last().cloned().unwrap_or_default();
-    let CompletionPlace {
+    let CompletionPosition {
         mut words,
         source,
         positionals,
-    } = find_place(program, &args.words);
+    } = find_position(program, &args.words);
     if let Some(source) = source {
         words.extend(names(source, &args.words, &positionals).await);
     }
@@ -137,21 +137,21 @@ pub async fn complete(args: CompleteArgs, program: Command) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Place in a command line.
+/// Position in a command line.
 #[derive(Default)]
-struct CompletionPlace {
+struct CompletionPosition {
     /// Words that the command line itself knows.
     words: Vec<String>,
     /// Source of further words.
     source: Option<NameSource>,
-    /// Words of the command before this place, without its flags.
+    /// Words of the command before this position, without its flags.
     positionals: Vec<String>,
 }
 
-/// Finds out what can stand in the place of the last word.
-fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
+/// Finds out what can be in the position of the last word.
+fn find_position(mut program: Command, words: &[String]) -> CompletionPosition {
     let Some((typed, before)) = words.split_last() else {
-        return CompletionPlace::default();
+        return CompletionPosition::default();
     };
     // Passes global flags down to the commands, where they would be missing otherwise.
     program.build();
@@ -161,7 +161,7 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
     for word in before {
         // After `add`, what follows are the words of another program.
         if word == "--" {
-            return CompletionPlace::default();
+            return CompletionPosition::default();
         }
         // The value of a flag may look like a command.
         if flag.take().is_some() {
@@ -173,11 +173,11 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
             None => positionals.push(word.clone()),
         }
     }
-    let place = positionals.len();
+    let position = positionals.len();
     let name = command.get_name();
     if let Some(flag) = flag {
         let source = source_of(name, flag.get_id().as_str(), 0);
-        return CompletionPlace {
+        return CompletionPosition {
             words: values(flag),
             source,
             positionals,
@@ -188,7 +188,7 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
             .get_arguments()
             .filter(|arg| !arg.is_hide_set())
             .filter_map(Arg::get_long);
-        return CompletionPlace {
+        return CompletionPosition {
             words: flags.map(|long| format!("--{long}")).collect(),
             source: None,
             positionals,
@@ -196,32 +196,35 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
     }
     let below = command
         .get_subcommands()
-        .filter(|below| !below.is_hide_set() && place == 0);
+        .filter(|below| !below.is_hide_set() && position == 0);
     let below: Vec<String> = below.map(|below| below.get_name().to_owned()).collect();
     let positional = command
         .get_positionals()
-        .nth(place)
+        .nth(position)
         .map(values)
         .unwrap_or_default();
-    CompletionPlace {
+    CompletionPosition {
         words: [below, positional].concat(),
-        source: source_of(name, "", place),
+        source: source_of(name, "", position),
         positionals,
     }
 }
 
 /// Returns the flag, if the word after it is its value.
 fn takes_value<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
-    let is_it = |arg: &&Arg| match word.strip_prefix("--") {
+    command
+        .get_arguments()
+        .find(|arg| is_flag(arg, word))
+        .filter(|arg| arg.get_action().takes_values())
+}
+
+fn is_flag(arg: &Arg, word: &str) -> bool {
+    match word.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
         None => arg
             .get_short()
             .is_some_and(|short| word.strip_prefix('-') == Some(&short.to_string())),
-    };
-    command
-        .get_arguments()
-        .find(is_it)
-        .filter(|arg| arg.get_action().takes_values())
+    }
 }
 
 fn values(arg: &Arg) -> Vec<String> {
@@ -231,9 +234,9 @@ fn values(arg: &Arg) -> Vec<String> {
         .collect()
 }
 
-/// Returns where the names of an argument come from: of a flag, or of the positional in a place.
-fn source_of(command: &str, flag: &str, place: usize) -> Option<NameSource> {
-    match (command, flag, place) {
+/// Returns where the names of an argument come from: of a flag, or of the positional at a position.
+fn source_of(command: &str, flag: &str, position: usize) -> Option<NameSource> {
+    match (command, flag, position) {
         (_, "server", _) | ("serve" | "stdio", "only", _) => Some(NameSource::Servers),
         (_, "endpoint", _) => Some(NameSource::Endpoints),
         ("restart" | "remove" | "enable" | "disable" | "doctor", "", 0) => {
@@ -253,11 +256,6 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
     let gateway = gateway_of(words);
     // One deadline for all requests: limits of each would add up while the shell waits.
     let until = Instant::now() + ANSWER_TIMEOUT;
-    let config = || {
-        moongate_config::load(&gateway.load_options())
-            .map(|loaded| loaded.plan)
-            .ok()
-    };
     match source {
         NameSource::Clients => moongate_clients::clients()
             .map(|client| client.id.to_owned())
@@ -267,7 +265,8 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
             .map(|server| server.name.clone())
             .collect(),
         NameSource::Principals => {
-            let keys = config().map(|plan| plan.auth.keys).unwrap_or_default();
+            let plan = load_plan(&gateway);
+            let keys = plan.map(|plan| plan.auth.keys).unwrap_or_default();
             let names: Vec<String> = keys.into_iter().map(|key| key.name).collect();
             if names.is_empty() {
                 vec!["anybody".to_owned()]
@@ -276,7 +275,7 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
             }
         }
         NameSource::Endpoints => {
-            let views = config()
+            let views = load_plan(&gateway)
                 .map(|plan| plan.views)
                 .unwrap_or_default()
                 .into_iter()
@@ -305,18 +304,26 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
     }
 }
 
+fn load_plan(gateway: &GatewayArgs) -> Option<Plan> {
+    let loaded = moongate_config::load(&gateway.load_options()).ok()?;
+    Some(loaded.plan)
+}
+
 /// Returns the gateway that the flags among the words name.
 fn gateway_of(words: &[String]) -> GatewayArgs {
     // By hand, since `clap` refuses a line that is not finished.
-    let after = |flag: &str| {
-        words
-            .windows(2)
-            .find(|pair| pair[0] == flag)
-            .map(|pair| pair[1].clone())
-    };
-    let config = after("--config").or_else(|| after("-c")).map(PathBuf::from);
-    let config = config.or_else(|| std::env::var_os("MOONGATE_CONFIG").map(PathBuf::from));
-    GatewayArgs::of(after("--admin"), config.into_iter().collect())
+    let config = word_after(words, "--config").or_else(|| word_after(words, "-c"));
+    let config = config
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("MOONGATE_CONFIG").map(PathBuf::from));
+    GatewayArgs::of(word_after(words, "--admin"), config.into_iter().collect())
+}
+
+fn word_after(words: &[String], flag: &str) -> Option<String> {
+    words
+        .windows(2)
+        .find(|pair| pair[0] == flag)
+        .map(|pair| pair[1].clone())
 }
 
 async fn server_names(gateway: &GatewayArgs, until: Instant) -> Vec<String> {
@@ -377,11 +384,11 @@ mod tests {
     use crate::cli::CommandLine;
 
     fn words(line: &str) -> (Vec<String>, Option<NameSource>) {
-        let place = find_place(
+        let position = find_position(
             CommandLine::command(),
             &line.split(' ').map(str::to_owned).collect::<Vec<_>>(),
         );
-        (place.words, place.source)
+        (position.words, position.source)
     }
 
     #[test]

@@ -26,9 +26,9 @@ use moongate_config::edit::{
 
 /// Time that a command waits for a server to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Looks at a ready server whose tools are all off, before that is believed.
-const EMPTY_LOOKS_MAX: u32 = 5;
-/// Interval of looks at the status.
+/// Checks of a ready server whose tools are all off, before that is believed.
+const EMPTY_CHECKS_MAX: u32 = 5;
+/// Interval between checks of the status.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Config that is edited, and the gateway that runs with it.
@@ -59,7 +59,7 @@ pub struct EditedConfig {
 /// Outcome of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EditOutcome {
-    /// Edit as wanted, as far as it is known.
+    /// Edit as intended, as far as it is known.
     Fine,
     /// File that is not written, or that the running gateway refuses.
     Failed,
@@ -317,7 +317,7 @@ pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEd
 
 /// Has a running gateway read its config, and waits for the servers.
 async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<EditOutcome> {
-    // No answer is no failure here: the config was written, and most edits are made before the
+    // No answer isn't a failure here: the config was written, and most edits are made before the
     // first start.
     let Ok(reloaded) = admin
         .send_request("POST", "/api/v1/reload", Duration::from_secs(60))
@@ -372,7 +372,7 @@ async fn wait_for_server(
     server: &str,
     until: Instant,
 ) -> anyhow::Result<bool> {
-    let mut empty_looks = 0;
+    let mut empty_checks = 0;
     loop {
         let Some(found) = find_server(admin, server).await? else {
             print_message(&format!(
@@ -385,16 +385,16 @@ async fn wait_for_server(
         let is_empty = counters.tools_on == 0 && counters.tools != 0;
         // Its tools appear at the endpoints a moment after it is ready. Rules may also switch all
         // of them off.
-        if state == UpstreamState::Ready && is_empty && empty_looks < EMPTY_LOOKS_MAX {
-            empty_looks += 1;
+        if state == UpstreamState::Ready && is_empty && empty_checks < EMPTY_CHECKS_MAX {
+            empty_checks += 1;
             tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         }
-        // A server that `npx` downloads first may take longer. After the wait its state is told as
+        // A server that `npx` downloads first may take longer. After the wait its state is shown as
         // it is.
         if state != UpstreamState::Starting || Instant::now() > until {
             print_message(&describe(&found));
-            // Still starting counts as fine, since a slow start is no fault of the edit.
+            // Still starting counts as fine, since a slow start isn't the edit's fault.
             return Ok(matches!(
                 state,
                 UpstreamState::Ready

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use moongate_api::{ApiError, ExplainedRule, ToolExplanation};
-use moongate_config::{Plan, SettingPlaces};
+use moongate_config::{Plan, SettingLocations};
 use moongate_gateway::remedy;
 use serde::Serialize;
 
@@ -91,11 +91,11 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         }
     };
     // The decision is right without places, too.
-    let places = SettingPlaces::read(&options).ok();
+    let places = SettingLocations::read(&options).ok();
     let places = explanation
         .rules
         .iter()
-        .map(|rule| place(places.as_ref()?, rule))
+        .map(|rule| rule_location(places.as_ref()?, rule))
         .collect();
     let report = ExplainReport {
         explanation,
@@ -165,7 +165,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
     };
     match error.as_str() {
         "unknown_principal" | "unknown_endpoint" => Ok(Some(Err(message))),
-        // No answer by the config here: the running gateway may have other rules.
+        // Not answered by the config here: the running gateway may have other rules.
         _ => anyhow::bail!(message),
     }
 }
@@ -177,10 +177,10 @@ fn explain_plan(args: &ExplainArgs, plan: &Plan) -> Answer {
     answer.map_err(|unknown| format!("there is {unknown}"))
 }
 
-/// Returns the key of a rule as the config has it, and its place.
-fn place(places: &SettingPlaces, rule: &ExplainedRule) -> Option<(String, String)> {
+/// Returns the key of a rule as the config has it, and its location.
+fn rule_location(places: &SettingLocations, rule: &ExplainedRule) -> Option<(String, String)> {
     let found = places.find(&rule.key)?;
-    let place = found.origin.place()?;
+    let place = found.origin.location()?;
     Some((found.key, place))
 }
 

@@ -155,7 +155,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     take_over(&taken, &args.config, &config.own, args.yes).await
 }
 
-/// Keeps the servers of these names alone, and chooses them. Fails if one of them was not found.
+/// Keeps only the servers of these names, and chooses them. Fails if one of them was not found.
 fn choose_only(
     rows: &mut Vec<(Vec<EntryPlace>, ImportRow)>,
     only: &[String],
@@ -211,7 +211,8 @@ async fn write(
         return Ok(());
     }
     edited.confirm_and_write(&operations, variables.as_ref(), args.yes)?;
-    // A server that does not work yet was still imported, so its state is told and decides nothing.
+    // A server that does not work yet was still imported, so its state is shown and decides
+    // nothing.
     let names: Vec<&str> = new.iter().map(|server| server.name.as_str()).collect();
     edited.report(&AdminArgs::of_environment(), &names).await?;
     Ok(())
@@ -233,7 +234,7 @@ struct ClientEntry {
 }
 
 /// Returns the entries of a row: one for each file or project that has it. Those that lead to this
-/// gateway are none.
+/// gateway are left out.
 fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEntry> {
     let server = match &row.state {
         ImportState::New | ImportState::Renamed { .. } => Ok(row.server.name.clone()),
@@ -245,14 +246,16 @@ fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEnt
         ImportState::Own => return Vec::new(),
     };
     let name = &row.server.source_name;
-    let entry = |place| ClientEntry {
-        taken: TakenServer {
-            place,
-            name: name.clone(),
-        },
-        server: server.clone(),
-    };
-    places.into_iter().map(entry).collect()
+    places
+        .into_iter()
+        .map(|place| ClientEntry {
+            taken: TakenServer {
+                place,
+                name: name.clone(),
+            },
+            server: server.clone(),
+        })
+        .collect()
 }
 
 /// Returns the entries whose servers are ready, and says of all others why they stay.
@@ -290,25 +293,14 @@ async fn ready_entries(
 
 /// Formats the servers as one line each, with notes below.
 pub(super) fn import_table(rows: &[ImportRow]) -> String {
-    let width = |text: fn(&ImportRow) -> &str| {
-        rows.iter()
-            .map(|row| text(row).chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let names = width(|row| &row.server.name);
-    let origins = width(|row| &row.origin);
-    let state = |row: &ImportRow| state(row, rows);
-    let states = rows
-        .iter()
-        .map(|row| state(row).chars().count())
-        .max()
-        .unwrap_or(0);
+    let names = width(rows.iter().map(|row| row.server.name.as_str()));
+    let origins = width(rows.iter().map(|row| row.origin.as_str()));
+    let states = width(rows.iter().map(|row| describe_state(row, rows)));
     let mut out = String::new();
     for row in rows {
         let name = &row.server.name;
         let origin = &row.origin;
-        let state = state(row);
+        let state = describe_state(row, rows);
         let target = row.server.target();
         let line = format!("{name:<names$}  {origin:<origins$}  {state:<states$}  {target}");
         // Clients' files are somebody else's text.
@@ -318,6 +310,14 @@ pub(super) fn import_table(rows: &[ImportRow]) -> String {
         }
     }
     out
+}
+
+/// Returns the number of characters of the longest text.
+fn width(texts: impl Iterator<Item = impl AsRef<str>>) -> usize {
+    texts
+        .map(|text| text.as_ref().chars().count())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Says what an entry of the config lacks, and what can be done.
@@ -338,16 +338,12 @@ fn difference(row: &ImportRow) -> Option<String> {
     .filter(|_| !row.is_added)
 }
 
-fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
-    let is_added = |name: &String| {
-        rows.iter()
-            .any(|row| row.state.is_new() && row.server.name == *name)
-    };
+fn describe_state(row: &ImportRow, rows: &[ImportRow]) -> String {
     let state = match &row.state {
         ImportState::New => "new".to_owned(),
         ImportState::Renamed { from } => format!("new, was {from}"),
         // The config does not have it yet.
-        ImportState::Same { name } if is_added(name) => format!("same as {name}"),
+        ImportState::Same { name } if is_new(name, rows) => format!("same as {name}"),
         ImportState::Same { name } => format!("there as {name}"),
         ImportState::Differs { name, .. } => format!("differs from {name}"),
         ImportState::Own => "this gateway".to_owned(),
@@ -358,6 +354,11 @@ fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
     } else {
         state
     }
+}
+
+fn is_new(name: &str, rows: &[ImportRow]) -> bool {
+    rows.iter()
+        .any(|row| row.state.is_new() && row.server.name == name)
 }
 
 /// Encodes the servers, with masked settings.

@@ -1,6 +1,6 @@
 //! Env file that keys of imported servers go into.
 //!
-//! Owns its place, its new lines and its mode. Does not choose the secrets (`moongate-clients`).
+//! Owns its location, its new lines and its mode. Does not choose the secrets (`moongate-clients`).
 //! Invariant: no line that is there changes, and only the owner can read the file.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ impl EnvFileTarget {
         }
         let target = std::path::absolute(&config.target)?;
         let folder = target.parent().unwrap_or(Path::new("/"));
-        // Beside the config the name is enough, and both can move together.
+        // Next to the config the name is enough, and both can move together.
         let written = absolute.strip_prefix(folder).unwrap_or(&absolute);
         let setting = written
             .to_str()
@@ -118,16 +118,17 @@ impl EnvFileAddition {
 
     /// Writes the lines.
     pub(super) fn write(&self) -> anyhow::Result<()> {
-        let shown = || self.path.display().to_string();
+        let path = self.path.display();
         // Before the keys are inside, or others could read them in between. A new file gets the
         // mode by itself.
         if self.path.exists() {
-            private_file::make_private(&self.path).with_context(shown)?;
+            private_file::make_private(&self.path).with_context(|| path.to_string())?;
         }
-        self.file.write(&self.text).with_context(shown)?;
+        self.file
+            .write(&self.text)
+            .with_context(|| path.to_string())?;
         print_message(&format!(
-            "written to {}, which the gateway reads from its next start or reload",
-            shown()
+            "written to {path}, which the gateway reads from its next start or reload"
         ));
         Ok(())
     }

@@ -21,7 +21,7 @@ use moongate_telemetry::logs;
 
 /// Time that servers get to become ready. `npx` may have to download a package first.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Interval of looks at the states.
+/// Interval between checks of the states.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of messages about servers that are waited for.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,6 +34,16 @@ struct ServerState {
     name: String,
     state: UpstreamState,
     reason: String,
+}
+
+impl ServerState {
+    fn not_started(name: &str, state: UpstreamState, reason: &str) -> Self {
+        ServerState {
+            name: name.to_owned(),
+            state,
+            reason: reason.to_owned(),
+        }
+    }
 }
 
 impl From<ServerStatus> for ServerState {
@@ -83,10 +93,12 @@ pub(super) async fn unready_servers(
         app.stop().await;
     }
     let states = settled?;
-    let reason = |name: &String| reason_against(states.iter().find(|server| server.name == *name));
     Ok(names
         .iter()
-        .filter_map(|name| Some((name.clone(), reason(name)?)))
+        .filter_map(|name| {
+            let state = states.iter().find(|server| server.name == *name);
+            Some((name.clone(), reason_against(state)?))
+        })
         .collect())
 }
 
@@ -149,21 +161,19 @@ async fn trial_gateway(
         .plan
         .servers
         .retain(|server| names.contains(&server.name));
-    let not_started = |name: &str, state: UpstreamState, reason: &str| ServerState {
-        name: name.to_owned(),
-        state,
-        reason: reason.to_owned(),
-    };
-    let failed = loaded
-        .failed
-        .iter()
-        .filter_map(|problem| Some((problem.server.as_ref()?, &problem.message)));
-    let failed = failed.map(|(name, reason)| not_started(name, UpstreamState::Failed, reason));
+    let failed = loaded.failed.iter().filter_map(|problem| {
+        let name = problem.server.as_ref()?;
+        Some(ServerState::not_started(
+            name,
+            UpstreamState::Failed,
+            &problem.message,
+        ))
+    });
     let off = loaded
         .plan
         .disabled
         .iter()
-        .map(|server| not_started(&server.name, UpstreamState::Disabled, ""));
+        .map(|server| ServerState::not_started(&server.name, UpstreamState::Disabled, ""));
     let states = failed.chain(off).collect();
     // The states say it all.
     logs::start("off", false);
@@ -180,12 +190,10 @@ impl AskedGateway {
         let mut next_message = Duration::ZERO;
         loop {
             let states = self.states().await?;
-            let is_starting = |server: &&ServerState| {
-                server.state == UpstreamState::Starting && names.contains(&server.name)
-            };
             let starting: Vec<&str> = states
                 .iter()
-                .filter(is_starting)
+                .filter(|server| server.state == UpstreamState::Starting)
+                .filter(|server| names.contains(&server.name))
                 .map(|server| server.name.as_str())
                 .collect();
             let waited = start.elapsed();
@@ -250,24 +258,19 @@ fn reason_against(server: Option<&ServerState>) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn reason_in(state: UpstreamState) -> Option<String> {
+        reason_against(Some(&ServerState::not_started("a", state, "why\nnot")))
+    }
+
     #[test]
     fn only_what_can_be_served_has_nothing_against_it() {
-        let of = |state| {
-            let name = "a".to_owned();
-            let reason = "why\nnot".to_owned();
-            reason_against(Some(&ServerState {
-                name,
-                state,
-                reason,
-            }))
-        };
         let served = [UpstreamState::Ready, UpstreamState::Stopped];
-        assert_eq!(served.map(of), [None, None]);
+        assert_eq!(served.map(reason_in), [None, None]);
         for state in UpstreamState::ALL
             .into_iter()
             .filter(|state| !served.contains(state))
         {
-            let reason = of(state).unwrap();
+            let reason = reason_in(state).unwrap();
             assert!(
                 state == UpstreamState::Disabled
                     || reason.contains("why") && !reason.contains('\n'),

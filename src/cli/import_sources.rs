@@ -22,12 +22,12 @@ use moongate_platform::foreign_file;
 /// Largest text that is read. Files with a client's whole history have about 10 MiB.
 pub(super) const TEXT_MAX: u64 = 64 << 20;
 
-/// Most files of a folder that are looked into.
+/// Most files of a folder that are read.
 const FOLDER_FILES_MAX: usize = 256;
 
-/// Server with the place that it comes from.
+/// Server with its origin.
 pub(super) struct FoundServer {
-    /// Place for people.
+    /// Origin, as people read it.
     pub(super) origin: String,
     /// Files of a client, or one file for each of its projects. None for a text from elsewhere.
     pub(super) places: Vec<EntryPlace>,
@@ -104,12 +104,12 @@ fn named(origin: &str, place: Option<EntryPlace>, read: ImportedServers) -> Vec<
         print_message(&format!("{origin}: {warning}"));
     }
     let places: Vec<EntryPlace> = place.clone().into_iter().collect();
-    let found = |server| FoundServer {
+    let found = read.servers.into_iter().map(|server| FoundServer {
         origin: origin.to_owned(),
         places: places.clone(),
         server,
-    };
-    let mut all: Vec<FoundServer> = read.servers.into_iter().map(found).collect();
+    });
+    let mut all: Vec<FoundServer> = found.collect();
     all.extend(of_projects(origin, place.as_ref(), read.projects));
     all
 }
@@ -124,8 +124,10 @@ fn of_projects(
     let mut known: HashMap<String, usize> = HashMap::new();
     // A folder that is gone is kept in such a file for ever. A text from elsewhere is not about
     // this machine's folders.
-    let is_here = |project: &ProjectServers| place.is_none() || Path::new(&project.path).is_dir();
-    for project in projects.into_iter().filter(is_here) {
+    let here = projects
+        .into_iter()
+        .filter(|project| place.is_none() || Path::new(&project.path).is_dir());
+    for project in here {
         for server in project.servers {
             let place = place.map(|place| EntryPlace {
                 project: Some(project.path.clone()),
@@ -178,15 +180,17 @@ fn files_of(folder: &Path) -> Vec<PathBuf> {
         .flatten()
         .filter_map(Result::ok)
         .map(|entry| entry.path());
-    let is_text = |path: &PathBuf| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))
-    };
-    let mut files: Vec<PathBuf> = entries.filter(is_text).collect();
+    let mut files: Vec<PathBuf> = entries.filter(|path| has_servers_format(path)).collect();
     // The order of a folder is by chance, and the order of the files decides about names.
     files.sort();
     files.truncate(FOLDER_FILES_MAX);
     files
+}
+
+/// True for a file in one of the formats that folders of servers have.
+fn has_servers_format(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))
 }
 
 /// Servers of clients' files.
@@ -202,19 +206,13 @@ fn of_client(
     profile: &'static ClientProfile,
     directories: &UserDirectories<'_>,
 ) -> Result<Vec<FoundServer>, SourceError> {
-    let failed = |why: String| {
-        Err(SourceError::Failed(anyhow::anyhow!(
-            "{}: {why}",
-            profile.title
-        )))
-    };
+    let title = profile.title;
     let places = places_of(profile, directories);
     if places.is_empty() {
-        return failed(
-            "it keeps its servers in no file that could be read; copy them, and use `moongate \
-             import -`"
-                .into(),
-        );
+        return Err(SourceError::Failed(anyhow::anyhow!(
+            "{title}: it keeps its servers in no file that could be read; copy them, and use \
+             `moongate import -`"
+        )));
     }
     let read = of_clients([profile], directories);
     if read.files.is_empty() {
@@ -222,10 +220,10 @@ fn of_client(
             .iter()
             .map(|path| path.display().to_string())
             .collect();
-        return failed(format!(
-            "no file was found; looked for {}",
+        return Err(SourceError::Failed(anyhow::anyhow!(
+            "{title}: no file was found; looked for {}",
             looked.join(", ")
-        ));
+        )));
     }
     Ok(read.found)
 }
@@ -239,8 +237,8 @@ fn places_of(profile: &ClientProfile, directories: &UserDirectories<'_>) -> Vec<
         .collect()
 }
 
-/// Reads the files of clients. One program of a family, such as a command line, may have a file of
-/// its own.
+/// Reads the files of clients. One program of a family, such as a command line, may have its own
+/// file.
 fn of_clients(
     profiles: impl IntoIterator<Item = &'static ClientProfile>,
     directories: &UserDirectories<'_>,

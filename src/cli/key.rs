@@ -54,7 +54,7 @@ pub fn run(args: KeyArgs) -> ExitCode {
         config,
     } = args.command;
     if !is_key_name(&name) {
-        // Without a standard error, the exit code alone tells the mistake.
+        // Without a standard error, the exit code alone shows the mistake.
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
         return ExitCode::from(2);
     }
@@ -71,7 +71,7 @@ pub fn run(args: KeyArgs) -> ExitCode {
             return written;
         }
     } else {
-        // A closed standard error is no failure: the key is what a script reads.
+        // A closed standard error isn't a failure: the key is what a script reads.
         let _ = write!(std::io::stderr(), "{}", entry(table, &name, &key));
     }
     match writeln!(std::io::stdout(), "{key}") {
@@ -114,7 +114,7 @@ async fn write_entry(
 
 /// Returns the entry of a key, as an edit of the config takes it.
 pub(super) fn entry_value(list: KeyList, name: &str, key: &str) -> serde_json::Value {
-    // A dollar sign is doubled, or it would begin a reference.
+    // A dollar sign is doubled, or it would start a reference.
     let mut entry = serde_json::json!({ "name": without_references(name),
         "hash": KeyHash::of(key).to_string() });
     if list == KeyList::Operators {
@@ -132,7 +132,7 @@ enum KeyTable {
 
 /// Returns the config's entry for a key.
 fn entry(table: KeyTable, name: &str, key: &str) -> String {
-    // A JSON string is a TOML string, too. A dollar sign is doubled, or it would begin a reference.
+    // A JSON string is a TOML string, too. A dollar sign is doubled, or it would start a reference.
     let name = serde_json::Value::from(name.replace('$', "$$")).to_string();
     let hash = KeyHash::of(key);
     let (table, role) = match table {

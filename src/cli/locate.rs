@@ -11,7 +11,7 @@ use crate::cli::running_record::RunningRecord;
 use moongate_config::{GatewayAddresses, LoadOptions};
 use moongate_listener::{ListenAddress, UNIX};
 
-/// Address to connect to, with the place that it is written in.
+/// Address to connect to, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LocatedGateway {
     /// Address, or `unix:PATH`.
@@ -128,7 +128,7 @@ fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, Str
 /// Returns an address to which a client on this machine can connect.
 pub(super) fn local_address(address: &ListenAddress) -> Option<String> {
     match address {
-        // Port 0 is chosen by the system at start, so the config does not tell it.
+        // Port 0 is chosen by the system at start, so the config does not show it.
         ListenAddress::Tcp(address) if address.port() == 0 => None,
         ListenAddress::Tcp(address) => {
             let mut address = *address;
@@ -168,10 +168,8 @@ mod tests {
             "[gateway]\nlisten = ['systemd', '0.0.0.0:81']\nadmin = 'unix:/run/a.sock'\n{broken}"
         );
         let (endpoint, admin) = at(&text).unwrap();
-        assert_eq!(
-            (&*endpoint.address, &*admin.address),
-            ("127.0.0.1:81", "unix:/run/a.sock")
-        );
+        assert_eq!(endpoint.address, "127.0.0.1:81");
+        assert_eq!(admin.address, "unix:/run/a.sock");
         let advice = admin.advice();
         for word in [
             "unix:/run/a.sock is gateway.admin of",
@@ -182,10 +180,8 @@ mod tests {
         }
         let (endpoint, _) =
             at("[gateway]\nlisten = '[::]:82'\ntls = { cert = 'c.pem', key = 'k.pem' }\n").unwrap();
-        assert_eq!(
-            (&*endpoint.address, endpoint.certificate),
-            ("[::1]:82", Some(PathBuf::from("c.pem")))
-        );
+        assert_eq!(endpoint.address, "[::1]:82");
+        assert_eq!(endpoint.certificate, Some(PathBuf::from("c.pem")));
         for unknown in [
             "[gateway]\nadmin = false\n",
             "[gateway]\nlisten = '127.0.0.1:0'\n",

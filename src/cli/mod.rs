@@ -153,7 +153,7 @@ impl CommandLine {
         }
         let args =
             command_first::command_first(std::env::args_os().collect(), &CommandLine::command());
-        // Commands that are planned get a word of their own: clap would only call them unknown.
+        // Commands that are planned get their own message: clap would only call them unknown.
         if let Some(message) = args.get(1).and_then(|word| later_commands::refusal(word)) {
             print_message(&message);
             std::process::exit(2);
@@ -172,17 +172,18 @@ struct ServeOnly {
 
 fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs> {
     let mut args: Vec<OsString> = args.collect();
-    let parse = |args: &[OsString]| {
-        ServeOnly::try_parse_from(args)
-            .ok()
-            .map(|alone| alone.serve)
-    };
     // The word may also be the value of a flag.
-    parse(&args).or_else(|| {
+    parse_serve(&args).or_else(|| {
         let at = args.iter().position(|word| word == "serve")?;
         args.remove(at);
-        parse(&args)
+        parse_serve(&args)
     })
+}
+
+fn parse_serve(args: &[OsString]) -> Option<serve::ServeArgs> {
+    ServeOnly::try_parse_from(args)
+        .ok()
+        .map(|alone| alone.serve)
 }
 
 /// Runs the command that was given.

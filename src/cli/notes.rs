@@ -62,7 +62,8 @@ mod tests {
         ];
         let text = lines(notes.into_iter());
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines.len(), lines[0]), (SHOWN_MAX + 2, "a: left out: x y"));
+        assert_eq!(lines.len(), SHOWN_MAX + 2);
+        assert_eq!(lines[0], "a: left out: x y");
         assert_eq!(
             lines[SHOWN_MAX],
             "a: left out: 2 more; /api/v1/status has them all"

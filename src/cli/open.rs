@@ -39,7 +39,7 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
         Some(path) => format!("{}{path}", page.trim_end_matches('/')),
         None => page,
     };
-    // Printed in any case: over SSH the browser of this machine is no help.
+    // Printed in any case: over SSH, the browser of this machine does not help.
     writeln!(std::io::stdout(), "{url}")?;
     if !args.print
         && let Err(error) = moongate_platform::browser::open(&url)

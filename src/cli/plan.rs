@@ -154,16 +154,7 @@ pub(super) fn plan_between(
     revisions: &[&str],
     format: PlanFormat,
 ) -> ExitCode {
-    let load = |paths: Vec<PathBuf>| -> Result<Plan, ConfigProblems> {
-        let options = LoadOptions {
-            paths,
-            env: environment(),
-            revisions,
-            ..LoadOptions::default()
-        };
-        moongate_config::load(&options).map(|loaded| loaded.plan)
-    };
-    match load(old).and_then(|old| Ok((old, load(new)?))) {
+    match load_plan(old, revisions).and_then(|old| Ok((old, load_plan(new, revisions)?))) {
         Err(problems) => report_unusable(&problems),
         Ok((old, new)) => {
             let compared = PlanComparison {
@@ -176,37 +167,48 @@ pub(super) fn plan_between(
     }
 }
 
+fn load_plan(paths: Vec<PathBuf>, revisions: &[&str]) -> Result<Plan, ConfigProblems> {
+    let options = LoadOptions {
+        paths,
+        env: environment(),
+        revisions,
+        ..LoadOptions::default()
+    };
+    moongate_config::load(&options).map(|loaded| loaded.plan)
+}
+
+/// Returns the rules and the hash of each key, by its name.
+fn described_keys(plan: &Plan) -> BTreeMap<String, (KeyRules, KeyHash)> {
+    plan.auth
+        .keys
+        .iter()
+        .map(|key| (key.name.clone(), (KeyRules::of(key), key.hash)))
+        .collect()
+}
+
 /// Lists the new rules of each key whose rules change.
 fn rules(old: &Plan, new: &Plan) -> Vec<KeyRuleChange> {
     // A new secret alone is a change, too: the hashes are compared with the rules.
-    let described = |plan: &Plan| -> BTreeMap<String, (KeyRules, KeyHash)> {
-        plan.auth
-            .keys
-            .iter()
-            .map(|key| (key.name.clone(), (KeyRules::of(key), key.hash)))
-            .collect()
-    };
-    let old = described(old);
-    let new = described(new);
+    let old = described_keys(old);
+    let new = described_keys(new);
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let changed = names
         .into_iter()
         .filter(|name| old.get(*name) != new.get(*name));
-    let change = |name: &String| {
+    let changes = changed.map(|name| {
         let before = old.get(name);
         let after = new.get(name);
         let new_secret = before
             .zip(after)
             .is_some_and(|(before, after)| before.1 != after.1);
-        let rules = |key: Option<&(KeyRules, KeyHash)>| key.map(|(rules, _)| rules.clone());
         KeyRuleChange {
             key: name.clone(),
-            before: rules(before),
-            after: rules(after),
+            before: before.map(|(rules, _)| rules.clone()),
+            after: after.map(|(rules, _)| rules.clone()),
             new_secret,
         }
-    };
-    changed.map(change).collect()
+    });
+    changes.collect()
 }
 
 fn print(body: &impl Serialize, words: String, format: PlanFormat) -> ExitCode {

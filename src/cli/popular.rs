@@ -80,7 +80,7 @@ fn key(server: &PopularServer) -> String {
     }
 }
 
-/// Tells how far the entry can be trusted: a server may have moved since somebody looked.
+/// Says how far the entry can be trusted: a server may have moved since somebody checked.
 fn probe(server: &PopularServer, today: Date) -> String {
     match server.probed() {
         // A program has a version that is pinned, and no host that could be gone.

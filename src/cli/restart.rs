@@ -16,7 +16,7 @@ use crate::cli::process::print_message;
 /// Time limit of a restart. Longer than any sensible `start_timeout`.
 // The gateway has the real limit. This one only ends a command that nobody answers.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Time between two looks at the progress.
+/// Time between two checks of the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Flags of `restart`.
@@ -93,7 +93,7 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
     let mut received = String::new();
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        // A failed look is no failure of the restart.
+        // A failed check isn't a failure of the restart.
         let Ok(Some(server)) = status(admin, name).await else {
             continue;
         };

@@ -1,4 +1,5 @@
-//! Facts that a gateway leaves beside its state, for commands that cannot read its config any more.
+//! Facts that a gateway leaves next to its state, for commands that cannot read its config any
+//! more.
 //!
 //! Owns their file, one for each set of config files. Does not connect, and does not open the state
 //! itself. Invariant: nothing in it is secret, and a gateway that cannot write it still runs.
@@ -11,7 +12,7 @@ use moongate_edit::{ConfigFile, FileTag};
 use moongate_platform::file_replacement;
 use serde::{Deserialize, Serialize};
 
-/// Beginning and ending of the file's name.
+/// Start and end of the file's name.
 const START: &str = "running-";
 const ENDING: &str = ".json";
 /// Files of other configs that stay in the folder. The oldest make room.
@@ -64,12 +65,14 @@ impl RunningRecord {
 
 /// Names the file by a hash of the paths: they may have any characters, and any length.
 fn name_of(files: &[PathBuf]) -> String {
-    let absolute = |path: &PathBuf| {
-        std::fs::canonicalize(path)
-            .or_else(|_| std::path::absolute(path))
-            .ok()
-    };
-    let paths: Vec<PathBuf> = files.iter().filter_map(absolute).collect();
+    let paths: Vec<PathBuf> = files
+        .iter()
+        .filter_map(|path| {
+            std::fs::canonicalize(path)
+                .or_else(|_| std::path::absolute(path))
+                .ok()
+        })
+        .collect();
     let tag = FileTag::of_bytes(format!("{paths:?}").as_bytes());
     format!(
         "{START}{}{ENDING}",
@@ -83,9 +86,8 @@ fn make_room(folder: &Path) {
         .into_iter()
         .flatten()
         .filter_map(Result::ok);
-    let is_record = |name: &str| name.starts_with(START) && name.ends_with(ENDING);
     let mut records: Vec<_> = entries
-        .filter(|entry| entry.file_name().to_str().is_some_and(is_record))
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_record_name))
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     records.sort();
@@ -95,10 +97,18 @@ fn make_room(folder: &Path) {
     }
 }
 
+fn is_record_name(name: &str) -> bool {
+    name.starts_with(START) && name.ends_with(ENDING)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn find(file: PathBuf, env: &BTreeMap<String, String>) -> Option<RunningRecord> {
+        RunningRecord::find(&LoadOptions::of_files(vec![file], env.clone()))
+    }
 
     #[test]
     fn each_config_has_its_record_and_old_ones_make_room() {
@@ -108,20 +118,15 @@ mod tests {
             home.path().display().to_string(),
         )]);
         let folder = folder(&env).unwrap();
-        let find = |name: &str| {
-            RunningRecord::find(&LoadOptions::of_files(
-                vec![home.path().join(name)],
-                env.clone(),
-            ))
-        };
         for n in 0..FILES_MAX + 3 {
             let record = RunningRecord {
                 admin: Some(format!("127.0.0.1:{n}")),
             };
-            record.keep(&folder, &[home.path().join(n.to_string())]);
-            assert_eq!(find(&n.to_string()), Some(record));
+            let file = home.path().join(n.to_string());
+            record.keep(&folder, std::slice::from_ref(&file));
+            assert_eq!(find(file, &env), Some(record));
         }
-        assert_eq!(find("other"), None);
+        assert_eq!(find(home.path().join("other"), &env), None);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), FILES_MAX);
     }
 }

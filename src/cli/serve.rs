@@ -69,7 +69,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         }),
         options: Box::new(move || options(&for_edits, ErrorTolerance::None)),
         files: loaded.files.clone(),
-        places: loaded.places.clone(),
+        places: loaded.locations.clone(),
     };
     match runtime().and_then(|runtime| runtime.block_on(serve(loaded, source, demo))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -231,7 +231,7 @@ fn print_listeners(app: &GatewayApp, servers: usize) {
 
 /// Stops the gateway, at once after a second signal.
 async fn stop_in_order(app: GatewayApp, stop: &mut StopSignals) {
-    // After the manager was told, which would otherwise take a long drain for a hang.
+    // After the manager was notified, which would otherwise take a long drain for a hang.
     tracing::info!("stopping; a second signal ends it at once");
     tokio::select! {
         () = app.stop() => {}
@@ -257,7 +257,7 @@ async fn reload_until_stopped(
                 if terminal && !std::io::stderr().is_terminal() {
                     return;
                 }
-                // SIGHUPs during a reload are merged into one more. A stop does not wait for the
+                // SIGHUPs during a reload are merged into another one. A stop does not wait for the
                 // reload.
                 tokio::select! {
                     _ = app.reloader.reload(true) => {}

@@ -69,10 +69,17 @@ mod tests {
     fn signals_within_half_a_second_are_one() {
         let start = Instant::now();
         let mut echoes = EchoFilter::default();
-        let mut admit = |ms| echoes.admit(start + Duration::from_millis(ms));
-        assert!(admit(0));
-        assert!(!admit(0) && !admit(1) && !admit(499), "echoes of the first");
-        assert!(admit(500), "a second signal");
-        assert!(!admit(999) && admit(1000), "echoes do not extend the time");
+        for (ms, counts, why) in [
+            (0, true, "the first signal"),
+            (0, false, "echoes of the first"),
+            (1, false, "echoes of the first"),
+            (499, false, "echoes of the first"),
+            (500, true, "a second signal"),
+            (999, false, "echoes do not extend the time"),
+            (1000, true, "echoes do not extend the time"),
+        ] {
+            let at = start + Duration::from_millis(ms);
+            assert_eq!(echoes.admit(at), counts, "{why}");
+        }
     }
 }

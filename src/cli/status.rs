@@ -83,7 +83,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let (status, body) = admin.get("/api/v1/status").await?;
     if status != 200 {
-        // Whatever listens there may be no gateway, and its body then is anything.
+        // Whatever listens there may not be a gateway, and its body then is anything.
         let refused = read_error(&body).message;
         let why = if refused.is_empty() {
             "is --admin one of its addresses?"
@@ -107,7 +107,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Formats a time in one unit.
-fn short(seconds: u64) -> String {
+fn short_time(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
         120..7200 => format!("{}m", seconds / 60),
@@ -129,7 +129,7 @@ fn cut(target: &str) -> String {
 /// Returns the notes below the table.
 fn notes_text(status: &GatewayStatus) -> String {
     let notes = status.servers.iter().flat_map(server_notes);
-    let beside = ServerNotes {
+    let of_none = ServerNotes {
         server: None,
         what: topic_title(FindingTopic::Filter),
         texts: status
@@ -138,7 +138,12 @@ fn notes_text(status: &GatewayStatus) -> String {
             .map(String::as_str)
             .collect(),
     };
-    notes::lines(notes.chain([beside]))
+    notes::lines(notes.chain([of_none]))
+}
+
+fn or_dash(text: &str) -> String {
+    let shown = if text.is_empty() { "-" } else { text };
+    shown.to_owned()
 }
 
 fn table(servers: &[ServerStatus]) -> String {
@@ -151,45 +156,35 @@ fn table(servers: &[ServerStatus]) -> String {
         let next = condition
             .next_attempt_seconds
             .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
-        let or_none = |text: &str| {
-            if text.is_empty() {
-                "-".to_owned()
-            } else {
-                text.to_owned()
-            }
-        };
         [
             server.name().to_owned(),
             condition.state.name().to_owned(),
             condition
                 .since_seconds
-                .map_or_else(|| "-".to_owned(), short),
+                .map_or_else(|| "-".to_owned(), short_time),
             tools_cell(&server.counters),
             server.counters.tokens.to_string(),
-            or_none(&revisions_cell(condition)),
-            or_none(&cut(server.identity.target.as_deref().unwrap_or_default())),
+            or_dash(&revisions_cell(condition)),
+            or_dash(&cut(server.identity.target.as_deref().unwrap_or_default())),
             next,
             // One line each, whatever a server put into its reason.
-            or_none(&moongate_telemetry::logs::one_line(&condition.reason)),
+            or_dash(&moongate_telemetry::logs::one_line(&condition.reason)),
         ]
     });
     let rows: Vec<[String; 9]> = std::iter::once(head).chain(rows).collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or_default()
-    };
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let line = |row: &[String; 9]| {
+    let widths: [usize; 9] = std::array::from_fn(|column| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or_default()
+    });
+    let lines = rows.iter().map(|row| {
         let cells = row
             .iter()
             .zip(widths)
             .map(|(cell, width)| format!("{cell:width$}"))
             .collect::<Vec<_>>();
         format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -198,29 +193,30 @@ mod tests {
     use moongate_api::SharedConnection;
     use moongate_model::UpstreamState;
 
+    fn server(name: &str, state: UpstreamState, reason: &str, next: Option<f64>) -> ServerStatus {
+        let mut server = ServerStatus::default();
+        server.identity.name = name.to_owned();
+        server.identity.target = next.is_none().then(|| "npx server".to_owned());
+        server.condition = ServerCondition {
+            state,
+            reason: reason.to_owned(),
+            next_attempt_seconds: next,
+            revision: next.is_none().then(|| "a date".to_owned()),
+            since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
+            ..ServerCondition::default()
+        };
+        let tools_on = if next.is_none() { 5 } else { 7 };
+        server.counters = ServerCounters {
+            tools: 7,
+            tools_on,
+            tokens: 610,
+            ..ServerCounters::default()
+        };
+        server
+    }
+
     #[test]
     fn a_line_for_each_server() {
-        let server = |name: &str, state, reason: &str, next: Option<f64>| {
-            let mut server = ServerStatus::default();
-            server.identity.name = name.to_owned();
-            server.identity.target = next.is_none().then(|| "npx server".to_owned());
-            server.condition = ServerCondition {
-                state,
-                reason: reason.to_owned(),
-                next_attempt_seconds: next,
-                revision: next.is_none().then(|| "a date".to_owned()),
-                since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
-                ..ServerCondition::default()
-            };
-            let tools_on = if next.is_none() { 5 } else { 7 };
-            server.counters = ServerCounters {
-                tools: 7,
-                tools_on,
-                tokens: 610,
-                ..ServerCounters::default()
-            };
-            server
-        };
         let shared = ["new", "old"].map(|revision| SharedConnection {
             revision: revision.to_owned(),
             ..SharedConnection::default()
@@ -251,7 +247,7 @@ mod tests {
         );
         assert_eq!(lines.len(), 3);
         assert_eq!(
-            [119, 121, 7200, 172_800].map(short),
+            [119, 121, 7200, 172_800].map(short_time),
             ["119s", "2m", "2h", "2d"]
         );
         assert_eq!(cut(&"a".repeat(41)), format!("{}…", "a".repeat(40)));

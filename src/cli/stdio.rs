@@ -173,7 +173,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
         {
             Some(key) => key.to_owned(),
             None => {
-                // The user who starts the process can read its config. A random key of its own lets
+                // The user who starts the process can read its config. A separate random key lets
                 // in this client only.
                 let key: String = moongate_random::random_bytes::<32>()
                     .iter()
@@ -221,10 +221,11 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
     // Limits and logs of the environment apply to the bridge. Listeners, servers and keys do not.
     let mut env = process::environment();
-    let own = |name: &str| {
-        name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__")
-    };
-    env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
+    env.retain(|name, _| {
+        !name.starts_with("MOONGATE_")
+            || name.starts_with("MOONGATE_LIMITS__")
+            || name.starts_with("MOONGATE_TELEMETRY__")
+    });
     let loaded = moongate_config::load(&LoadOptions {
         env,
         revisions: &SUPPORTED,
@@ -242,7 +243,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         has_no_directory: false,
         is_temporary: false,
     };
-    // A bridge has no rules of its own: keys and views are the other gateway's.
+    // A bridge has no rules itself: keys and views are the other gateway's.
     plan.auth = AuthSettings::default();
     plan.views.clear();
     plan.limits.body.0 = plan.limits.body.0.max(BRIDGE_MESSAGE_MAX);
@@ -254,7 +255,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         ..server
     };
     server.presentation.prefix.clear();
-    // The client gets a session of its own there, with its capabilities, roots and log level.
+    // The client gets its own session there, with its capabilities, roots and log level.
     server.options.share = SharingMode::Session;
     let max_message = &mut server.options.max_message.0;
     *max_message = BRIDGE_MESSAGE_MAX.max(*max_message);
@@ -343,7 +344,7 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
     let serving = async move {
         // Most clients list everything once, right after the handshake. A server that hung at the
         // last start is not waited for: it would cost the whole time at every start. After the time
-        // the client is served all the same. Servers that come later change its lists.
+        // the client is served anyway. Servers that come later change its lists.
         let _ = tokio::time::timeout(wait, gateway.until_mostly_settled()).await;
         client
             .serve(Cursor::new(opening).chain(input), tokio::io::stdout())

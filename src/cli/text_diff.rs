@@ -16,12 +16,14 @@ const WIDTH_MAX: usize = 160;
 
 /// Returns the difference of a client's file. Hides `key`, and all that looks like a secret.
 pub(super) fn diff_of_file(path: &Path, before: &str, after: &str, key: Option<&str>) -> String {
-    let shown = |text: &str| {
+    let [shown_before, shown_after] = [before, after].map(|text| {
         let masked = moongate_config::mask_file(path, text);
-        key.filter(|key| !key.is_empty())
-            .map_or_else(|| masked.clone(), |key| masked.replace(key, "***"))
-    };
-    diff((before, &shown(before)), (after, &shown(after)))
+        match key.filter(|key| !key.is_empty()) {
+            Some(key) => masked.replace(key, "***"),
+            None => masked,
+        }
+    });
+    diff((before, &shown_before), (after, &shown_after))
 }
 
 /// Returns the difference of two texts. Each comes with the form to show, which has the same lines.
@@ -30,30 +32,28 @@ fn diff((before, shown_before): (&str, &str), (after, shown_after): (&str, &str)
     let new: Vec<&str> = after.trim_start_matches('\u{feff}').lines().collect();
     let shown_old: Vec<&str> = shown_before.lines().collect();
     let shown_new: Vec<&str> = shown_after.lines().collect();
-    let shown = |(change, at): (LineChange, usize)| {
+    let shown = line_changes(&old, &new).into_iter().map(|(change, at)| {
         let side = if change == LineChange::Added {
             &shown_new
         } else {
             &shown_old
         };
         (change, side.get(at).copied().unwrap_or_default())
-    };
-    let lines: Vec<(LineChange, &str)> = line_changes(&old, &new).into_iter().map(shown).collect();
+    });
+    let lines: Vec<(LineChange, &str)> = shown.collect();
     let changed: Vec<usize> = lines
         .iter()
         .enumerate()
         .filter(|(_, (change, _))| *change != LineChange::Kept)
         .map(|(at, _)| at)
         .collect();
-    let is_near = |at: usize| {
-        changed
-            .iter()
-            .any(|changed| changed.abs_diff(at) <= CONTEXT)
-    };
     let mut out = String::new();
     let mut skipped = false;
     for (at, (change, shown)) in lines.iter().enumerate() {
-        if !is_near(at) {
+        let is_near = changed
+            .iter()
+            .any(|changed| changed.abs_diff(at) <= CONTEXT);
+        if !is_near {
             skipped = true;
             continue;
         }
@@ -77,25 +77,25 @@ fn diff((before, shown_before): (&str, &str), (after, shown_after): (&str, &str)
     out
 }
 
-/// Returns the character at which a line begins to differ from the nearest line of another kind.
+/// Returns the character at which a line starts to differ from the nearest line of another kind.
 fn difference_at(lines: &[(LineChange, &str)], at: usize, other: LineChange) -> usize {
     let others = lines
         .iter()
         .enumerate()
         .filter(|(_, (change, _))| *change == other);
     let nearest = others.min_by_key(|(there, _)| there.abs_diff(at));
-    let same = |text: &str| {
-        text.chars()
+    nearest.map_or(0, |(_, (_, shown))| {
+        shown
+            .chars()
             .zip(lines[at].1.chars())
             .take_while(|(one, other)| one == other)
             .count()
-    };
-    nearest.map_or(0, |(_, (_, shown))| same(shown))
+    })
 }
 
 /// Cuts a long line around the character that matters.
 fn cut(line: &str, from: usize) -> String {
-    // What looks like a key may stand where no key is known. Control characters could rewrite the
+    // What looks like a key may be where no key is known. Control characters could rewrite the
     // terminal.
     let line = logs::redact_values(line).replace("[redacted]", "***");
     let plain: Vec<char> = line
@@ -109,12 +109,9 @@ fn cut(line: &str, from: usize) -> String {
         .saturating_sub(WIDTH_MAX / 4)
         .min(plain.len() - WIDTH_MAX);
     let shown: String = plain[start..start + WIDTH_MAX].iter().collect();
-    let dots = |is_cut: bool| if is_cut { "..." } else { "" };
-    format!(
-        "{}{shown}{}",
-        dots(start > 0),
-        dots(start + WIDTH_MAX < plain.len())
-    )
+    let [head, tail] =
+        [start > 0, start + WIDTH_MAX < plain.len()].map(|is_cut| if is_cut { "..." } else { "" });
+    format!("{head}{shown}{tail}")
 }
 
 #[cfg(test)]
@@ -143,8 +140,9 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut_around_what_changed() {
-        let long = |word: &str| format!("{}{word}{}", "x".repeat(1000), "y".repeat(1000));
-        let shown = plain(&long("one"), &long("two"));
+        let [before, after] =
+            ["one", "two"].map(|word| format!("{}{word}{}", "x".repeat(1000), "y".repeat(1000)));
+        let shown = plain(&before, &after);
         assert!(
             shown.contains("xone") && shown.contains("xtwo") && shown.len() < 400,
             "{shown}"

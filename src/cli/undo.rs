@@ -83,39 +83,36 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
 fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCode> {
     let text = match format {
         TableFormat::Json => {
-            let edit = |edit: &PastEdit| {
-                let author = edit.author.as_ref();
-                let via = author.map(EditAuthor::way);
-                let by = author.and_then(EditAuthor::operator);
-                json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via,
-                    "by": by })
-            };
-            format!(
-                "{:#}\n",
-                json!({ "edits": edits.iter().map(edit).collect::<Value>() })
-            )
+            let edits: Value = edits.iter().map(edit_json).collect();
+            format!("{:#}\n", json!({ "edits": edits }))
         }
         TableFormat::Table if edits.is_empty() => String::new(),
-        TableFormat::Table => {
-            let row = |edit: &PastEdit| {
-                vec![
-                    edit.at.clone(),
-                    author(edit),
-                    edit.file.display().to_string(),
-                    edit.summary.clone(),
-                ]
-            };
-            columns(
-                &["AT", "BY", "FILE", "EDIT"],
-                &edits.iter().map(row).collect::<Vec<_>>(),
-            )
-        }
+        TableFormat::Table => columns(
+            &["AT", "BY", "FILE", "EDIT"],
+            &edits.iter().map(edit_row).collect::<Vec<_>>(),
+        ),
     };
     std::io::stdout().write_all(text.as_bytes())?;
     if edits.is_empty() {
         print_message("no edit of this config is known that could be undone");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn edit_json(edit: &PastEdit) -> Value {
+    let author = edit.author.as_ref();
+    let via = author.map(EditAuthor::way);
+    let by = author.and_then(EditAuthor::operator);
+    json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via, "by": by })
+}
+
+fn edit_row(edit: &PastEdit) -> Vec<String> {
+    vec![
+        edit.at.clone(),
+        author(edit),
+        edit.file.display().to_string(),
+        edit.summary.clone(),
+    ]
 }
 
 /// Names the author of an edit in a word or two.

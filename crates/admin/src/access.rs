@@ -114,7 +114,7 @@ pub(super) async fn require_key(
     next.run(request).await
 }
 
-/// True if the connection has a place that is for probes, and the request is none.
+/// True if the connection has a slot for probes, and the request isn't one.
 fn is_beyond_limit(request: &Request) -> bool {
     let slot = request.extensions().get::<Arc<SlotRequest>>();
     slot.is_some_and(|slot| slot.is_for_probes()) && !PROBES.contains(&request.uri().path())
@@ -164,10 +164,7 @@ fn find_grant(
             RefusalText::Other(message),
         ));
     }
-    let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own \
-                   commands --admin-key, or \
-                   MOONGATE_ADMIN_KEY";
-    // A program that sends a key wants that one to count.
+    // A program that sends a key expects that one to count.
     if !headers.contains_key(header::AUTHORIZATION)
         && let Some(session) = cookie_hash(headers)
         && let Some(key) = admin.sign_in.sessions.find(&session, &access)
@@ -178,8 +175,7 @@ fn find_grant(
             carrier: KeyCarrier::Cookie(session),
         });
     }
-    let refused = |denied| refuse(admin, denied, message, RefusalText::SignIn);
-    let hash = bearer_hash(headers).map_err(refused)?;
+    let hash = bearer_hash(headers).map_err(|denied| refuse_key(admin, denied))?;
     match admin
         .sign_in
         .wrong_keys
@@ -192,9 +188,17 @@ fn find_grant(
                 carrier: KeyCarrier::Bearer,
             })
         }
-        KeyAttempt::Wrong => Err(refused(UNKNOWN_KEY)),
+        KeyAttempt::Wrong => Err(refuse_key(admin, UNKNOWN_KEY)),
         KeyAttempt::Refused(wait) => Err((UNKNOWN_KEY, refuse_guesses(admin, wait))),
     }
+}
+
+/// Refuses a request without a key of the config, and says where one is given.
+fn refuse_key(admin: &AdminState, denied: AuthError) -> (AuthError, Response) {
+    let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own \
+                   commands --admin-key, or \
+                   MOONGATE_ADMIN_KEY";
+    refuse(admin, denied, message, RefusalText::SignIn)
 }
 
 /// Refuses a wrong key after too many others.

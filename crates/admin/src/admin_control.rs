@@ -13,7 +13,7 @@ use crate::config_control::{
 use crate::probe::ProbeReport;
 use moongate_api::{Finding, PlanReport, ReloadReport, StatusHint};
 use moongate_config::edit::{ConfigOperation, PastEdit};
-use moongate_config::{ParsedServer, SettingPlaces};
+use moongate_config::{ParsedServer, SettingLocations};
 use moongate_gateway::RunningServer;
 
 /// Reload of the config.
@@ -52,8 +52,8 @@ pub trait ConfigEditor: Send + Sync {
     /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
     fn past_edits(&self) -> Vec<PastEdit>;
 
-    /// Reads where each setting of the config stands. Reads files, so it may block.
-    fn setting_places(&self) -> Option<SettingPlaces>;
+    /// Reads where each setting of the config is. Reads files, so it may block.
+    fn setting_places(&self) -> Option<SettingLocations>;
 }
 
 /// Examination of the gateway and of servers.

@@ -29,10 +29,9 @@ pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
             );
         }
     };
-    let wanted = |key: &str, value: &str| query.get(key).is_none_or(|wanted| wanted == value);
     let recent = admin.gateway.recent_calls().changed_since(0);
     let matching = recent.iter().filter(|call| {
-        wanted("server", &call.facts.server) && wanted("state", call.state().name())
+        query.admits("server", &call.facts.server) && query.admits("state", call.state().name())
     });
     json(
         StatusCode::OK,

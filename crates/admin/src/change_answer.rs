@@ -124,7 +124,7 @@ pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRe
     }
 }
 
-/// Describes a problem with its place.
+/// Describes a problem with its location.
 pub(super) fn problem_row(problem: &ConfigProblem) -> ConfigProblemRow {
     let (file, line, column) = match &problem.origin {
         ProblemOrigin::File { path, line, column } => {
@@ -134,11 +134,10 @@ pub(super) fn problem_row(problem: &ConfigProblem) -> ConfigProblemRow {
         ProblemOrigin::Flag(name) => (Some(name.clone()), 0, 0),
         ProblemOrigin::Nowhere => (None, 0, 0),
     };
-    let number = |number: usize| (number > 0).then_some(number);
     ConfigProblemRow {
         file,
-        line: number(line),
-        column: number(column),
+        line: (line > 0).then_some(line),
+        column: (column > 0).then_some(column),
         message: problem.message.clone(),
         hint: problem.fix.clone(),
         server: problem.server.clone(),

@@ -42,8 +42,8 @@ impl<S: Sync> FromRequestParts<S> for ChangeTerms {
             .headers
             .get(header::IF_MATCH)
             .map(|value| value.to_str().unwrap_or_default().trim());
-        // Proxies that compress make a tag weak. It stands for the bytes of the file, so it stays
-        // good.
+        // Proxies that compress make a tag weak. It still identifies the file's bytes, so it
+        // stays good.
         let tag = given
             .filter(|tag| *tag != "*")
             .map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
@@ -135,11 +135,11 @@ fn check_tools(
     let ruled: BTreeSet<&str> = patterns
         .map(|pattern| pattern.strip_prefix('!').unwrap_or(pattern))
         .collect();
-    let has_rule = |tool: &str| pattern_of(tool).is_some_and(|pattern| ruled.contains(&*pattern));
     let unknown = on
         .iter()
         .chain(off)
-        .find(|tool| !known.contains(*tool) && !has_rule(tool))?;
+        .filter(|tool| !known.contains(*tool))
+        .find(|tool| pattern_of(tool).is_none_or(|pattern| !ruled.contains(&*pattern)))?;
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
     let near = nearest(unknown, &names)
         .map(|near| format!("; did you mean {near:?}?"))

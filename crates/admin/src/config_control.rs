@@ -10,7 +10,7 @@ use moongate_access::auth::KeySettings;
 use moongate_api::ReloadReport;
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};
-use moongate_config::{AdminEdits, ConfigPlaces, ConfigProblem};
+use moongate_config::{AdminEdits, ConfigLocations, ConfigProblem};
 
 /// Change of the config that an operator wants.
 #[derive(Clone, Debug)]
@@ -96,8 +96,8 @@ impl From<ConfigEditError> for ChangeRefusal {
 pub struct ConfigStatus {
     /// Number that grows with each reload and each edit.
     pub version: u64,
-    /// Files, and places in them. None without a config that can be read again.
-    pub places: ConfigPlaces,
+    /// Files, and locations in them. None without a config that can be read again.
+    pub places: ConfigLocations,
     /// Changes that are taken here.
     pub edits: AdminEdits,
     /// Keys of clients, as they are in use.

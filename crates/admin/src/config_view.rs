@@ -1,4 +1,4 @@
-//! Config as operators see it: its files, its last reload, and the place of each server and rule.
+//! Config as operators see it: its files, its last reload, and where each server and rule is.
 //!
 //! Owns their form. Does not change anything (`config_change.rs`). Invariant: a shown text has its
 //! secrets redacted.
@@ -74,7 +74,7 @@ fn file_row(file: &ReadFile) -> ConfigFile {
 fn file_with_text(file: &ReadFile) -> ConfigFile {
     let row = file_row(file);
     match moongate_config::read_redacted(&file.path) {
-        // The tag of the text beside it. The one of the loaded config may be older.
+        // The tag of this text. The one of the loaded config may be older.
         Ok((etag, text)) => ConfigFile {
             etag,
             text_masked: Some(text),
@@ -117,16 +117,16 @@ pub(super) fn key_source(status: &ConfigStatus, list: KeyList, key: &str) -> Ent
     source_at(status, status.places.key(list, key))
 }
 
-fn source_at(status: &ConfigStatus, place: Option<(&ReadFile, usize)>) -> EntrySource {
-    let why_not = match place {
+fn source_at(status: &ConfigStatus, location: Option<(&ReadFile, usize)>) -> EntrySource {
+    let why_not = match location {
         _ if !status.edits.edit => Some("admin.edit is false".to_owned()),
         None => Some("no file has its entry: the built-in demo, or variables".to_owned()),
         Some((file, _)) => file.why_not.clone(),
     };
     EntrySource {
-        file: place.map(|(file, _)| file.path.display().to_string()),
-        line: place.map(|(_, line)| line),
-        etag: place.map(|(file, _)| file.tag.clone()),
+        file: location.map(|(file, _)| file.path.display().to_string()),
+        line: location.map(|(_, line)| line),
+        etag: location.map(|(file, _)| file.tag.clone()),
         editable: why_not.is_none(),
         why_not,
         variables: Vec::new(),
@@ -159,19 +159,7 @@ pub(super) fn describe_rule(
         .deciding(name)
         .filter(|_| is_hidden)
         .map(|at| (RuleList::Hide, at));
-    let deciding = || {
-        rules.deciding(name).map(|(list, at)| {
-            (
-                if list == "deny" {
-                    RuleList::Deny
-                } else {
-                    RuleList::Allow
-                },
-                at,
-            )
-        })
-    };
-    let Some((list, at)) = hidden.or_else(deciding) else {
+    let Some((list, at)) = hidden.or_else(|| deciding_rule(rules, name)) else {
         // Without a pattern only a list that names others can leave it out.
         return (!rules.allows_name(name)).then(ItemRule::default);
     };
@@ -185,12 +173,23 @@ pub(super) fn describe_rule(
         .get(at)
         .map(String::as_str)
         .unwrap_or_default();
-    let place = status.places.rule(server, kind, list.name(), at);
+    let location = status.places.rule(server, kind, list.name(), at);
     Some(ItemRule {
         list,
         pattern: Some(pattern.to_owned()),
         exact: moongate_config::edit::is_pattern_of(pattern, name),
-        file: place.map(|(file, _)| file.display().to_string()),
-        line: place.map(|(_, line)| line),
+        file: location.map(|(file, _)| file.display().to_string()),
+        line: location.map(|(_, line)| line),
     })
+}
+
+/// Returns the list and the position of the pattern that decides if an item exists.
+fn deciding_rule(rules: &ItemRules, name: &str) -> Option<(RuleList, usize)> {
+    let (list, at) = rules.deciding(name)?;
+    let list = if list == "deny" {
+        RuleList::Deny
+    } else {
+        RuleList::Allow
+    };
+    Some((list, at))
 }

@@ -4,8 +4,6 @@
 //! an entry looks (`moongate_clients`). Invariant: no file of a client is read, and no key is
 //! shown.
 
-use std::sync::Arc;
-
 use axum::response::Response;
 use http::StatusCode;
 
@@ -23,13 +21,12 @@ use moongate_clients::{
     client_of_session, connect_steps, shown_file,
 };
 use moongate_listener::json_response;
-use moongate_model::{ItemKind, Principal};
+use moongate_model::ItemKind;
 use moongate_platform::Platform;
 
 /// Name of our entry in clients.
 const ENTRY_NAME: &str = "moongate";
-/// Variable that clients read the key from, and the key that stands in an entry of those that read
-/// none.
+/// Variable that clients read the key from, and the key in an entry of those that read none.
 const KEY_VARIABLE: &str = "MOONGATE_KEY";
 // The gateway has only hashes of keys, so it cannot show a real one.
 const KEY_PLACEHOLDER: &str = "mg_your_key";
@@ -176,13 +173,12 @@ fn step_row(step: moongate_clients::ConnectStep) -> ConnectStep {
 pub(super) fn usable_keys(admin: &AdminState, endpoint: &str) -> Vec<String> {
     let listener_state = admin.listener_state.load();
     let principals = listener_state.auth.principals();
-    let may_use = |principal: &Arc<Principal>| {
-        principals.admits(principal) && listener_state.endpoints.allows(endpoint, principal)
-    };
     let mut names: Vec<String> = principals
         .all()
         .into_iter()
-        .filter(may_use)
+        .filter(|principal| {
+            principals.admits(principal) && listener_state.endpoints.allows(endpoint, principal)
+        })
         .map(|principal| principal.name.clone())
         .collect();
     names.sort_unstable();
@@ -197,17 +193,20 @@ struct ClientSign {
     seconds: u64,
 }
 
-/// Collects the signs of all known clients.
-fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
-    let sign = |name: &str, version: &str, seconds| {
-        let profile = client_of_session(name)?;
+impl ClientSign {
+    /// Returns the sign of a client that is known by its name.
+    fn of(name: &str, version: &str, seconds: u64) -> Option<Self> {
         Some(ClientSign {
-            profile,
+            profile: client_of_session(name)?,
             name: name.to_owned(),
             version: version.to_owned(),
             seconds,
         })
-    };
+    }
+}
+
+/// Collects the signs of all known clients.
+fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
     let mut signs = Vec::new();
     for SessionRow {
         client,
@@ -215,7 +214,7 @@ fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
         ..
     } in session_rows(admin)
     {
-        signs.extend(sign(
+        signs.extend(ClientSign::of(
             &client.name.unwrap_or_default(),
             &client.version.unwrap_or_default(),
             idle_seconds,
@@ -224,7 +223,9 @@ fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
     // Clients of the stateless revision have no session.
     for call in admin.gateway.recent_calls().changed_since(0) {
         let ((name, version), seconds) = (call.client(), call.facts.received.elapsed().as_secs());
-        signs.extend(sign(&name, &version, seconds).filter(|_| seconds < PRESENCE_SECONDS));
+        signs.extend(
+            ClientSign::of(&name, &version, seconds).filter(|_| seconds < PRESENCE_SECONDS),
+        );
     }
     signs
 }

@@ -34,7 +34,7 @@ impl BrowserPath {
             return Some(BrowserPath::Tls);
         }
         let host = match origin {
-            // An opaque origin, `null`, tells nothing about the way, so it gets no cookie.
+            // An opaque origin, `null`, says nothing about the way, so it gets no cookie.
             Some(origin) => origin.strip_prefix("http://"),
             None => request_hosts(headers, uri).next().flatten(),
         };
@@ -68,52 +68,65 @@ pub(super) const CLEAR_COOKIES: [HeaderValue; 2] = [
 
 /// Returns the hash of the secret in a request's cookie.
 pub(super) fn cookie_hash(headers: &HeaderMap) -> Option<KeyHash> {
-    let find = |wanted: &str| {
-        let values = headers
-            .get_all(header::COOKIE)
-            .into_iter()
-            .filter_map(|value| value.to_str().ok());
-        let mut cookies = values
-            .flat_map(|value| value.split(';'))
-            .filter_map(|cookie| cookie.trim().split_once('='));
-        cookies
-            .find(|(name, _)| *name == wanted)
-            .map(|(_, secret)| KeyHash::of(secret))
-    };
     // The name for TLS first: a page on another port of this host can set the plain one.
-    find(TLS_NAME).or_else(|| find(PLAIN_NAME))
+    hash_of_cookie(headers, TLS_NAME).or_else(|| hash_of_cookie(headers, PLAIN_NAME))
+}
+
+/// Returns the hash of a cookie's value.
+fn hash_of_cookie(headers: &HeaderMap, wanted: &str) -> Option<KeyHash> {
+    let values = headers
+        .get_all(header::COOKIE)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut cookies = values
+        .flat_map(|value| value.split(';'))
+        .filter_map(|cookie| cookie.trim().split_once('='));
+    let (_, secret) = cookies.find(|(name, _)| *name == wanted)?;
+    Some(KeyHash::of(secret))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn browser_path(host: &str, origin: Option<&'static str>) -> Option<BrowserPath> {
+        let mut headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
+        headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
+        BrowserPath::of(&headers, &Uri::from_static("/"))
+    }
+
+    fn hash_in(cookies: &[&'static str]) -> Option<KeyHash> {
+        let headers = cookies
+            .iter()
+            .map(|value| (header::COOKIE, HeaderValue::from_static(value)));
+        cookie_hash(&headers.collect())
+    }
+
     #[test]
     fn a_cookie_needs_tls_or_loopback() {
-        let path = |host: &str, origin: Option<&'static str>| {
-            let mut headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
-            headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
-            BrowserPath::of(&headers, &Uri::from_static("/"))
-        };
         for host in [
             "127.0.0.1:9090",
             "localhost:9090",
             "[::1]:9090",
             "LOCALHOST",
         ] {
-            assert_eq!(path(host, None), Some(BrowserPath::Loopback), "{host}");
+            assert_eq!(
+                browser_path(host, None),
+                Some(BrowserPath::Loopback),
+                "{host}"
+            );
         }
         assert_eq!(
-            path("127.0.0.1:9090", Some("http://localhost:9090")),
+            browser_path("127.0.0.1:9090", Some("http://localhost:9090")),
             Some(BrowserPath::Loopback)
         );
         assert_eq!(
-            path("gateway.example.com", Some("https://gateway.example.com")),
+            browser_path("gateway.example.com", Some("https://gateway.example.com")),
             Some(BrowserPath::Tls)
         );
         // A proxy may put its own address into Host. The browser says where it is.
         assert_eq!(
-            path("127.0.0.1:9090", Some("http://gateway.example.com")),
+            browser_path("127.0.0.1:9090", Some("http://gateway.example.com")),
             None
         );
         for host in [
@@ -122,29 +135,21 @@ mod tests {
             "localhost.example.com",
             "",
         ] {
-            assert_eq!(path(host, None), None, "{host}");
+            assert_eq!(browser_path(host, None), None, "{host}");
         }
-        assert_eq!(path("127.0.0.1:9090", Some("null")), None);
+        assert_eq!(browser_path("127.0.0.1:9090", Some("null")), None);
     }
 
     #[test]
     fn the_secret_is_found_among_other_cookies() {
-        let hash = |values: &[&'static str]| {
-            cookie_hash(
-                &values
-                    .iter()
-                    .map(|value| (header::COOKIE, HeaderValue::from_static(value)))
-                    .collect(),
-            )
-        };
         assert_eq!(
-            hash(&["a=b; moongate_admin=s; c=d"]),
+            hash_in(&["a=b; moongate_admin=s; c=d"]),
             Some(KeyHash::of("s"))
         );
         assert_eq!(
-            hash(&["a=b", "__Host-moongate=t; moongate_admin=s"]),
+            hash_in(&["a=b", "__Host-moongate=t; moongate_admin=s"]),
             Some(KeyHash::of("t"))
         );
-        assert_eq!(hash(&["xmoongate_admin=s", "moongate_admin"]), None);
+        assert_eq!(hash_in(&["xmoongate_admin=s", "moongate_admin"]), None);
     }
 }

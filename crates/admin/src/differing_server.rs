@@ -2,7 +2,7 @@
 //! add it.
 //!
 //! Owns these members of a preview. Does not compare entries (`moongate_clients`) or write.
-//! Invariant: no secret is in them. A variable stands in its place.
+//! Invariant: no secret is in them. A variable replaces each.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ struct ShownSetting<'a> {
     setting: &'a MissingSetting,
     /// Text, with `***` for a secret.
     masked: &'a str,
-    /// Text with a variable in the place of a secret.
+    /// Text with a variable instead of a secret.
     written: String,
 }
 
@@ -30,11 +30,13 @@ pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mu
         return;
     };
     let shown = shown_settings(name, &row.server, lacks);
-    let lacking = |one: &ShownSetting<'_>| LackingSetting {
-        path: one.setting.path(),
-        value: one.masked.to_owned(),
-    };
-    described.lacks = shown.iter().map(lacking).collect();
+    described.lacks = shown
+        .iter()
+        .map(|one| LackingSetting {
+            path: one.setting.path(),
+            value: one.masked.to_owned(),
+        })
+        .collect();
     // Another row of the same text may be the one that lacks it. Then no file has its entry.
     let Some(path) = admin
         .reloader
@@ -71,32 +73,39 @@ fn shown_settings<'a>(
     lacks: &'a [MissingSetting],
 ) -> Vec<ShownSetting<'a>> {
     let mut variables = VariableNames::default();
-    let show = |setting: &'a MissingSetting| {
-        let text = server
-            .settings
-            .get(setting.table)?
-            .get(&setting.key)?
-            .as_str()?;
-        let masked = server
-            .masked
-            .get(setting.table)?
-            .get(&setting.key)?
-            .as_str()?;
-        if masked == text {
-            return Some(ShownSetting {
-                setting,
-                masked,
-                written: text.to_owned(),
-            });
-        }
-        let written = secret_reference(text, &variables.suggest(known, &setting.path()));
-        Some(ShownSetting {
-            setting,
-            masked,
-            written,
-        })
+    lacks
+        .iter()
+        .filter_map(|setting| show_setting(&mut variables, known, server, setting))
+        .collect()
+}
+
+/// Returns the text of a setting, with a variable instead of a secret.
+fn show_setting<'a>(
+    variables: &mut VariableNames,
+    known: &str,
+    server: &'a ParsedServer,
+    setting: &'a MissingSetting,
+) -> Option<ShownSetting<'a>> {
+    let text = server
+        .settings
+        .get(setting.table)?
+        .get(&setting.key)?
+        .as_str()?;
+    let masked = server
+        .masked
+        .get(setting.table)?
+        .get(&setting.key)?
+        .as_str()?;
+    let written = if masked == text {
+        text.to_owned()
+    } else {
+        secret_reference(text, &variables.suggest(known, &setting.path()))
     };
-    lacks.iter().filter_map(show).collect()
+    Some(ShownSetting {
+        setting,
+        masked,
+        written,
+    })
 }
 
 #[cfg(test)]

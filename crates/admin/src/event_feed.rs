@@ -51,7 +51,7 @@ struct LastPoll {
     busy_at: Option<Instant>,
 }
 
-/// Last look at all servers. Read before their statuses, so that a later change is a sign.
+/// Last reading of all servers. Read before their statuses, so that a later change is a sign.
 struct LastLook {
     at: Instant,
     signs: ServerSigns,
@@ -85,12 +85,12 @@ impl LastPoll {
     fn changes(&mut self, admin: &AdminState) -> Vec<AdminEvent> {
         let is_due = self.busy_at.is_none_or(|at| at.elapsed() >= BUSY_INTERVAL);
         let mut events = Vec::new();
-        if self.needs_look(admin, is_due) {
+        if self.needs_reading(admin, is_due) {
             events = self.server_changes(by_name(server_statuses(admin)), is_due);
         }
         events.extend(self.call_changes(admin.gateway.recent_calls(), is_due));
         let sessions = session_rows(admin);
-        // Idle times differ at each poll. Only sessions that begin or end are news.
+        // Idle times differ at each poll. Only sessions that start or end are news.
         if ids(&sessions) != ids(&self.sessions) {
             let event = SessionsEvent { sessions };
             events.push(AdminEvent::new("sessions", &event));
@@ -106,7 +106,7 @@ impl LastPoll {
 
     /// Returns true if the servers may differ from their last statuses. Numbers of calls count once
     /// they are due.
-    fn needs_look(&mut self, admin: &AdminState, is_due: bool) -> bool {
+    fn needs_reading(&mut self, admin: &AdminState, is_due: bool) -> bool {
         let call_change = admin.gateway.recent_calls().last_change();
         let has_counted = is_due && call_change != self.look.call_change;
         if !has_counted
@@ -156,7 +156,7 @@ impl LastPoll {
         events
     }
 
-    /// Finds calls that began or ended. If they are many, it counts them when that is due.
+    /// Finds calls that started or ended. If they are many, it counts them when that is due.
     fn call_changes(&mut self, calls: &RecentCalls, is_due: bool) -> Vec<AdminEvent> {
         // Read before the calls: a later change waits for the next poll, also if its slot is read
         // after it.
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn the_place_of_a_server_in_its_file_is_no_news() {
-        let server = |line: usize, editable: bool| {
+        let [first, moved, locked] = [(1, true), (2, true), (2, false)].map(|(line, editable)| {
             let source = EntrySource {
                 line: Some(line),
                 etag: Some(line.to_string()),
@@ -281,8 +281,8 @@ mod tests {
                 source,
                 ..ServerStatus::default()
             })
-        };
-        assert_eq!(server(1, true), server(2, true));
-        assert_ne!(server(1, true), server(2, false));
+        });
+        assert_eq!(first, moved);
+        assert_ne!(first, locked);
     }
 }

@@ -1,6 +1,6 @@
 //! Queue of the event feed: what waits for its watchers.
 //!
-//! Owns slots and bounds. Does not look for changes (`event_feed.rs`). Invariant: what waits for
+//! Owns slots and bounds. Does not find changes (`event_feed.rs`). Invariant: what waits for
 //! slow watchers is bounded in number and bytes.
 
 use std::collections::VecDeque;
@@ -123,13 +123,16 @@ impl EventFeed {
 mod tests {
     use super::*;
 
+    fn event(bytes: usize) -> AdminEvent {
+        AdminEvent {
+            kind: "server",
+            data: "x".repeat(bytes),
+        }
+    }
+
     #[test]
     fn what_waits_for_watchers_is_bounded_in_bytes() {
         let mut kept = KeptEvents::default();
-        let event = |bytes: usize| AdminEvent {
-            kind: "server",
-            data: "x".repeat(bytes),
-        };
         let sent: Vec<Weak<AdminEvent>> = (0..100).map(|_| kept.push(event(10_000))).collect();
         assert_eq!(
             sent.iter()

@@ -1,6 +1,6 @@
 //! Event stream of the admin listener.
 //!
-//! Owns its bytes and its end. Does not look for changes (`event_feed.rs`). Invariant: a stream
+//! Owns its bytes and its end. Does not find changes (`event_feed.rs`). Invariant: a stream
 //! ends when the gateway drains, when the keys of operators change, or with its reader's session,
 //! so that it is never older than its permission.
 

@@ -10,7 +10,7 @@ use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
 use moongate_api::{ExplainedRule, PlacedRule};
-use moongate_config::{ProblemOrigin, SettingPlaces};
+use moongate_config::{ProblemOrigin, SettingLocations};
 use moongate_gateway::NamedThing;
 use moongate_listener::json_response;
 
@@ -32,7 +32,7 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
     {
         Ok(explanation) => {
             let editor = admin.editor.clone();
-            // The decision is right without places, too.
+            // The decision is right without locations, too.
             let places = tokio::task::spawn_blocking(move || editor.setting_places())
                 .await
                 .ok()
@@ -53,7 +53,7 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
 }
 
 /// Adds the line of the config that has a rule.
-fn with_place(rule: ExplainedRule, places: Option<&SettingPlaces>) -> PlacedRule {
+fn with_place(rule: ExplainedRule, places: Option<&SettingLocations>) -> PlacedRule {
     match places
         .and_then(|places| places.find(&rule.key))
         .map(|place| place.origin)

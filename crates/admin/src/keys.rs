@@ -187,19 +187,28 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
             "`name`: a key's name has 1 to 64 characters, and no control characters".to_owned(),
         ));
     }
-    let texts =
-        |texts: &Vec<String>| Value::from_iter(texts.iter().map(|text| without_references(text)));
-    let text = |text: &String| Value::from(without_references(text));
     let mut entry = Map::from_iter([
-        ("name".to_owned(), text(name)),
+        ("name".to_owned(), literal(name)),
         ("hash".to_owned(), KeyHash::of(key).to_string().into()),
     ]);
     let given = [
-        ("role", role.as_ref().map(text), KeyListName::Operators),
-        ("views", views.as_ref().map(texts), KeyListName::Clients),
-        ("tools", tools.as_ref().map(texts), KeyListName::Clients),
-        ("rate", rate.as_ref().map(text), KeyListName::Clients),
-        ("expires", expires.as_ref().map(text), KeyListName::Clients),
+        ("role", role.as_deref().map(literal), KeyListName::Operators),
+        (
+            "views",
+            views.as_deref().map(literals),
+            KeyListName::Clients,
+        ),
+        (
+            "tools",
+            tools.as_deref().map(literals),
+            KeyListName::Clients,
+        ),
+        ("rate", rate.as_deref().map(literal), KeyListName::Clients),
+        (
+            "expires",
+            expires.as_deref().map(literal),
+            KeyListName::Clients,
+        ),
     ];
     for (member, value, of) in given {
         match value {
@@ -214,6 +223,15 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
         }
     }
     Ok(Value::Object(entry))
+}
+
+/// Returns a text that the config reads as it is, without variables.
+fn literal(text: &str) -> Value {
+    without_references(text).into()
+}
+
+fn literals(texts: &[String]) -> Value {
+    texts.iter().map(|text| without_references(text)).collect()
 }
 
 /// Handles `DELETE /api/v1/keys/{name}`.
@@ -246,7 +264,7 @@ pub(super) async fn remove_key(
             );
         }
     };
-    // Before the removal, which leaves no key that tells the file.
+    // Before the removal, which leaves no key that shows the file.
     let stays_closed = stays_closed.filter(|_| is_last && list == KeyList::Clients);
     let operations = stays_closed
         .into_iter()

@@ -1,7 +1,7 @@
 //! Admin listener: metrics, health, the API and the page for operators. Owns its routes.
 //!
-//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, beside an
-//! operator's own call (`try_call/`). Probes never depend on a server or a key.
+//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, except
+//! in an operator's own call (`try_call/`). Probes never depend on a server or a key.
 
 mod access;
 mod admin_control;

@@ -39,12 +39,12 @@ async fn operations(
     admin: &AdminState,
     wanted: NewServers,
 ) -> Result<Vec<ConfigOperation>, Response> {
-    let bad = |code, message: &str| json_response(StatusCode::BAD_REQUEST, code, message);
     match wanted {
         NewServers {
             servers: Some(servers),
             ..
-        } if servers.len() > SERVERS_MAX => Err(bad(
+        } if servers.len() > SERVERS_MAX => Err(json_response(
+            StatusCode::BAD_REQUEST,
             "too_many_servers",
             &format!(
                 "`servers` has {}, and {SERVERS_MAX} are taken at once",
@@ -57,11 +57,14 @@ async fn operations(
             only: None,
             names,
         } if names.is_empty() => {
-            let operation = |(name, settings)| ConfigOperation::AddServer {
-                name,
-                settings: Value::Object(settings),
-            };
-            Ok(servers.into_iter().map(operation).collect())
+            let operations =
+                servers
+                    .into_iter()
+                    .map(|(name, settings)| ConfigOperation::AddServer {
+                        name,
+                        settings: Value::Object(settings),
+                    });
+            Ok(operations.collect())
         }
         NewServers {
             servers: None,
@@ -82,7 +85,8 @@ async fn operations(
                 None => Ok(operations),
             }
         }
-        _ => Err(bad(
+        _ => Err(json_response(
+            StatusCode::BAD_REQUEST,
             "bad_body",
             "give `servers`, or `from` with `only` and `names`",
         )),

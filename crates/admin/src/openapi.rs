@@ -62,13 +62,9 @@ mod tests {
 
     impl Schemas {
         fn new() -> Self {
-            let settings = || {
-                let place = "/components/schemas".into();
-                SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = place)
-            };
             Schemas {
-                bodies: settings().into_generator(),
-                answers: settings().for_serialize().into_generator(),
+                bodies: schema_settings().into_generator(),
+                answers: schema_settings().for_serialize().into_generator(),
             }
         }
 
@@ -79,6 +75,11 @@ mod tests {
             all.values_mut().for_each(without_defaults);
             all
         }
+    }
+
+    fn schema_settings() -> SchemaSettings {
+        let path = "/components/schemas".into();
+        SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = path)
     }
 
     /// Takes defaults out of a schema: a reader's, and nothing that the API promises. Joins the
@@ -170,17 +171,18 @@ mod tests {
         };
         let error = schemas.answers.subschema_for::<ApiError>();
         let refusal = schemas.answers.subschema_for::<EditRefusal>();
-        let failed = |meaning: &str, schema: &schemars::Schema| {
-            json!({ "description": meaning,
-                "content": { "application/json": { "schema": schema } } })
-        };
         let mut responses =
-            json!({ "default": failed("An error, with a message for people.", &error) });
+            json!({ "default": failed_response("An error, with a message for people.", &error) });
         responses[route.done.to_string()] = json!({ "description": "Done.", "content": answer });
         for (status, meaning) in EDIT_ERRORS.iter().filter(|_| route.is_edit) {
-            responses[*status] = failed(meaning, &refusal);
+            responses[*status] = failed_response(meaning, &refusal);
         }
         responses
+    }
+
+    fn failed_response(meaning: &str, schema: &schemars::Schema) -> Value {
+        json!({ "description": meaning,
+            "content": { "application/json": { "schema": schema } } })
     }
 
     #[test]

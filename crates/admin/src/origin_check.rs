@@ -14,7 +14,7 @@ use crate::admin_state::AdminState;
 use moongate_listener::{has_several_hosts, json_response, request_hosts};
 
 /// Headers of every response. It is data for whoever may ask for it: no browser guesses that it is
-/// a page, tells another page where it was read, or shows it inside of one.
+/// a page, reports to another page where it was read, or shows it inside one.
 const GUARDING_HEADERS: [(HeaderName, &str); 3] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),

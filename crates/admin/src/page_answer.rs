@@ -27,7 +27,7 @@ pub(super) fn notices(viewer: &PageViewer) -> NoticeFacts {
 }
 
 /// Renders a page.
-pub(super) fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
+pub(super) fn render_page(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
     part(document(
         &frame(viewer),
         &PageContent {
@@ -38,8 +38,8 @@ pub(super) fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Re
     ))
 }
 
-/// Renders a page of one thing, whose name stands in the title.
-pub(super) fn whole_of(
+/// Renders a page of one thing, whose name is in the title.
+pub(super) fn render_titled_page(
     viewer: &PageViewer,
     view: &'static str,
     title: &str,

@@ -17,7 +17,7 @@ use crate::access::RefusalText;
 use crate::admin_state::AdminState;
 use crate::json_body::JsonBody;
 use crate::operator_check::Operator;
-use crate::page_answer::{notices, part, whole, whole_of};
+use crate::page_answer::{notices, part, render_page, render_titled_page};
 use crate::page_viewer::PageViewer;
 use crate::page_views::{
     ENTRY_TIMEOUT, calls_view, chosen_endpoint, connect_view, context_view, find_tried, keys_view,
@@ -87,7 +87,7 @@ fn view_routes() -> Router<Arc<AdminState>> {
         .route(
             "/",
             get(async |viewer: PageViewer| {
-                whole(
+                render_page(
                     &viewer,
                     "Servers",
                     servers_view(&viewer, None, |view| view.page()),
@@ -98,21 +98,21 @@ fn view_routes() -> Router<Arc<AdminState>> {
         .route(
             "/calls",
             get(async |viewer: PageViewer| {
-                whole(&viewer, "Calls", calls_view(&viewer, |view| view.page()))
+                render_page(&viewer, "Calls", calls_view(&viewer, |view| view.page()))
             }),
         )
         .route("/sessions", get(sessions_page))
         .route(
             "/context",
             get(async |viewer: PageViewer| {
-                whole(&viewer, "Context", context_view(&viewer, context::page))
+                render_page(&viewer, "Context", context_view(&viewer, context::page))
             }),
         )
         .route("/tools", get(tools_page))
         .route(
             "/connect",
             get(async |viewer: PageViewer| {
-                whole(
+                render_page(
                     &viewer,
                     "Connect",
                     connect_view(&viewer, |view| view.page()),
@@ -124,7 +124,7 @@ fn view_routes() -> Router<Arc<AdminState>> {
         .route(
             "/keys",
             get(async |viewer: PageViewer| {
-                whole(&viewer, "Keys", keys_view(&viewer, |view| view.page()))
+                render_page(&viewer, "Keys", keys_view(&viewer, |view| view.page()))
             }),
         )
         .route("/try/{server}/{tool}", get(try_page))
@@ -179,7 +179,7 @@ async fn add_page(viewer: PageViewer) -> Response {
         may_act: viewer.may_act,
         why_not,
     };
-    whole(&viewer, "Add", view.page())
+    render_page(&viewer, "Add", view.page())
 }
 
 /// Renders the preview that the API makes.
@@ -271,7 +271,7 @@ async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
         .any(|server| server.name() == name);
     let open = open_server(&viewer, &name).await;
     let page = servers_view(&viewer, Some((&name, open)), |view| view.page());
-    let mut response = whole_of(&viewer, "Servers", &name, page);
+    let mut response = render_titled_page(&viewer, "Servers", &name, page);
     if !found {
         // The page is still whole: its list shows which servers there are.
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -296,7 +296,7 @@ async fn sessions_page(viewer: PageViewer) -> Response {
         stateless: &stateless,
         may_act: viewer.may_act,
     };
-    whole(&viewer, "Sessions", view.page())
+    render_page(&viewer, "Sessions", view.page())
 }
 
 async fn sessions_part(viewer: PageViewer) -> Response {
@@ -341,7 +341,7 @@ async fn connect_part(viewer: PageViewer) -> Response {
 
 async fn tools_page(viewer: PageViewer) -> Response {
     let answer = model_answer(&viewer).await;
-    whole(
+    render_page(
         &viewer,
         "Tools",
         tools_view(&viewer, answer, |view| view.page()),
@@ -375,7 +375,7 @@ async fn explain_page(viewer: PageViewer) -> Response {
     });
     let editor = admin.editor.clone();
     let read = tokio::task::spawn_blocking(move || editor.setting_places());
-    // The decision is right without places, too.
+    // The decision is right without locations, too.
     let places = tokio::time::timeout(ENTRY_TIMEOUT, read)
         .await
         .ok()
@@ -389,20 +389,20 @@ async fn explain_page(viewer: PageViewer) -> Response {
         principal,
         answer,
     };
-    whole(&viewer, "Tools", view.page())
+    render_page(&viewer, "Tools", view.page())
 }
 
 /// Handles `GET /try/{server}/{tool}`.
 async fn try_page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
     if let Some(tried) = find_tried(&viewer.admin, &server, &tool) {
-        return whole_of(
+        return render_titled_page(
             &viewer,
             "Tools",
             &format!("{server} / {tool}"),
             try_it::view(&tried, viewer.may_act),
         );
     }
-    let mut response = whole(&viewer, "Tools", try_it::missing(&server, &tool));
+    let mut response = render_page(&viewer, "Tools", try_it::missing(&server, &tool));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }

@@ -18,7 +18,7 @@ use crate::server_items::{describe_tool, find_items};
 use crate::status::server_statuses;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
 use moongate_api::{CallRow, ServerStatus, ToolExplanation};
-use moongate_config::SettingPlaces;
+use moongate_config::SettingLocations;
 use moongate_gateway::EndpointCoverage;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
@@ -130,7 +130,7 @@ pub(super) fn servers_view(
     let servers = server_statuses(&viewer.admin);
     let is_demo =
         matches!(&servers[..], [only] if only.name() == "demo" && only.source.file.is_none());
-    // Which card is open stands in the path, not in links to other states.
+    // The path says which card is open, not the links to other states.
     let query = viewer.query.with("open", None);
     render(&ServersView {
         servers: &servers,
@@ -257,19 +257,23 @@ pub(super) async fn model_answer(viewer: &PageViewer) -> Option<String> {
         .ok()
 }
 
-/// Adds the places of the rules, and the way to change the decision.
+/// Adds the locations of the rules, and the way to change the decision.
 pub(super) fn shown_answer(
     explanation: ToolExplanation,
-    places: Option<&SettingPlaces>,
+    places: Option<&SettingLocations>,
 ) -> ShownAnswer {
     let explanation = explanation.map_rules(|rule| {
         let found = places.and_then(|places| places.find(&rule.key));
-        let found = found.and_then(|found| Some((found.key, found.origin.place()?)));
-        let (key, place) = found.map_or_else(
+        let found = found.and_then(|found| Some((found.key, found.origin.location()?)));
+        let (key, location) = found.map_or_else(
             || (rule.key.join("."), None),
-            |(key, place)| (key, Some(place)),
+            |(key, location)| (key, Some(location)),
         );
-        ShownRule { rule, key, place }
+        ShownRule {
+            rule,
+            key,
+            location,
+        }
     });
     let tool = explanation
         .local_name
@@ -280,14 +284,14 @@ pub(super) fn shown_answer(
         .iter()
         .find(|shown| shown.rule.decides)
         .map(|shown| {
-            let place = shown
-                .place
+            let location = shown
+                .location
                 .as_ref()
-                .map(|place| format!("{} ({place})", shown.key));
+                .map(|location| format!("{} ({location})", shown.key));
             moongate_gateway::remedy(
                 &shown.rule,
                 tool,
-                &place.unwrap_or_else(|| shown.key.clone()),
+                &location.unwrap_or_else(|| shown.key.clone()),
             )
         });
     ShownAnswer {
@@ -336,8 +340,7 @@ pub(super) fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option
     let entry = servers.iter().find(|entry| entry.settings.name == server)?;
     let lists = entry.lists();
     let listed = &lists.get(ItemKind::Tools).items;
-    // From the list of the server: the catalogue lacks tools that are off, and people may look at
-    // those.
+    // From the server's list: the catalogue lacks tools that are off, and people may view those.
     let definition = listed
         .iter()
         .find(|item| item.get_string("name").as_deref() == Some(tool))?

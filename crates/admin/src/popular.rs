@@ -12,7 +12,7 @@ use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use moongate_api::{ListedPopular, PopularList};
 use moongate_clients::import::{ImportState, read_text};
-use moongate_config::{PopularServer, popular_servers};
+use moongate_config::popular_servers;
 use serde::Serialize;
 
 /// Handles `GET /api/v1/popular`.
@@ -24,12 +24,12 @@ pub(super) async fn popular(Viewer(admin): Viewer) -> Response {
 pub(super) async fn list_popular(admin: &AdminState) -> PopularList {
     let today = jiff::Zoned::now().date();
     let known = added_names(admin).await;
-    let listed = |server: &PopularServer| ListedPopular {
+    let servers = popular_servers().iter().map(|server| ListedPopular {
         server: server.row(today),
         added: known.contains(&server.name),
-    };
+    });
     PopularList {
-        servers: popular_servers().iter().map(listed).collect(),
+        servers: servers.collect(),
     }
 }
 
@@ -46,7 +46,7 @@ struct RemoteServer<'a> {
 
 /// Returns the popular servers that the config has, under whatever name.
 async fn added_names(admin: &AdminState) -> Vec<String> {
-    // Programs are told by their name alone: their arguments are the operator's.
+    // Programs are matched by their name alone: their arguments are the operator's.
     let remote = popular_servers().iter().filter_map(|server| {
         let url = server.url.as_deref()?;
         Some((server.name.as_str(), RemoteServer { url }))
@@ -60,8 +60,8 @@ async fn added_names(admin: &AdminState) -> Vec<String> {
         .map(|read| read.servers)
         .unwrap_or_default();
     let names: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
-    // Renamed ones keep their place, so rows and names stay in one order.
-    // A config that cannot be read now is told elsewhere, and hides no table.
+    // Renamed ones keep their position, so rows and names stay in one order.
+    // A config that cannot be read now is reported elsewhere, and hides no table.
     let rows = admin
         .editor
         .plan_import(entries, String::new())

@@ -8,7 +8,7 @@
 pub enum ProbeReport {
     /// The server answered.
     Answered(ProbeAnswer),
-    /// The server wants credentials.
+    /// The server needs credentials.
     NeedsLogin(String),
     /// The server cannot be used.
     Failed {

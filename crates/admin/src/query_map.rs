@@ -29,6 +29,11 @@ impl QueryMap {
     pub(super) fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
+
+    /// Returns false if the query asks for another value of a member.
+    pub(super) fn admits(&self, name: &str, value: &str) -> bool {
+        self.get(name).is_none_or(|wanted| wanted == value)
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for QueryMap {

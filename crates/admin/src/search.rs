@@ -21,8 +21,8 @@ const LIMIT_MAX: usize = 100;
 
 /// Handles `GET /api/v1/search`.
 pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
-    let text = |key: &str| query.text(key).trim();
-    if text("q").is_empty() {
+    let words = query.text("q").trim();
+    if words.is_empty() {
         return json_response(StatusCode::BAD_REQUEST, "no_words", "`q` has no words");
     }
     let limit = match query.get("limit").map(|limit| limit.parse::<usize>()) {
@@ -34,12 +34,12 @@ pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
         }
     };
     // A path is as good as a name.
-    let endpoint = text("endpoint");
+    let endpoint = query.text("endpoint").trim();
     let name = endpoint
         .strip_prefix("/mcp")
         .unwrap_or(endpoint)
         .trim_matches('/');
-    match admin.gateway.find_tools(name, text("q"), limit).await {
+    match admin.gateway.find_tools(name, words, limit).await {
         None => json_response(
             StatusCode::NOT_FOUND,
             "not_found",

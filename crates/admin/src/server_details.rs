@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use moongate_api::{EffectiveSettings, ServerIdentity, ServerVersion};
 use moongate_gateway::{DisabledServer, RunningServer};
+use moongate_jsonrpc::json::JsonObject;
 use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
@@ -31,24 +32,19 @@ pub(super) fn describe_identity(
     let info = server
         .description()
         .and_then(|description| description.info.as_object());
-    let text = |key| {
-        info.as_ref()
-            .and_then(|info| info.get_string(key))
-            .map(|text| logs::redact(&logs::one_line(&text)))
-    };
     ServerIdentity {
         name: settings.name.clone(),
         title: settings
             .presentation
             .title
             .clone()
-            .or_else(|| text("title")),
+            .or_else(|| info_text(info.as_ref(), "title")),
         icon: settings.presentation.icon.clone(),
         prefix: settings.presentation.prefix.clone(),
         name_prefix,
         server: ServerVersion {
-            name: text("name"),
-            version: text("version"),
+            name: info_text(info.as_ref(), "name"),
+            version: info_text(info.as_ref(), "version"),
         },
         transport: Some(server.transport().to_owned()),
         target: Some(target(&settings.connect)).filter(|target| !target.is_empty()),
@@ -56,6 +52,12 @@ pub(super) fn describe_identity(
         share: Some(settings.options.share),
         enabled: true,
     }
+}
+
+/// Returns a text that a server says of itself, in one line and redacted.
+fn info_text(info: Option<&JsonObject>, key: &str) -> Option<String> {
+    let text = info?.get_string(key)?;
+    Some(logs::redact(&logs::one_line(&text)))
 }
 
 /// Counts the restarts of a server's program. A remote server reconnects, which is another metric.
@@ -100,17 +102,21 @@ pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Option<Effec
         .iter()
         .find(|server| server.settings.name == name)?
         .settings;
-    let time = |time: Duration| match time.subsec_millis() {
-        0 => format!("{}s", time.as_secs()),
-        _ => format!("{}ms", time.as_millis()),
-    };
     Some(EffectiveSettings {
         prefix: settings.presentation.prefix.clone(),
-        timeout: time(settings.live.timeout.0),
+        timeout: written_time(settings.live.timeout.0),
         share: settings.options.share,
         start: settings.options.start,
-        idle_stop: time(settings.options.idle_stop.0),
+        idle_stop: written_time(settings.options.idle_stop.0),
     })
+}
+
+/// Writes a time as the config does.
+fn written_time(time: Duration) -> String {
+    match time.subsec_millis() {
+        0 => format!("{}s", time.as_secs()),
+        _ => format!("{}ms", time.as_millis()),
+    }
 }
 
 /// Returns a short name of the server's target.
@@ -148,23 +154,26 @@ fn target(connect: &ConnectTarget) -> String {
 mod tests {
     use super::*;
 
+    fn program_target(command: &str, args: &[&str]) -> String {
+        target(&ConnectTarget::Stdio {
+            command: command.to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: Vec::new(),
+            cwd: None,
+        })
+    }
+
     #[test]
     fn a_target_names_a_program_and_no_secret() {
-        let started = |command: &str, args: &[&str]| {
-            let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-            target(&ConnectTarget::Stdio {
-                command: command.to_owned(),
-                args,
-                env: Vec::new(),
-                cwd: None,
-            })
-        };
         assert_eq!(
-            started("npx", &["-y", "@scope/server@1.2", "--key", "s3cr3t"]),
+            program_target("npx", &["-y", "@scope/server@1.2", "--key", "s3cr3t"]),
             "npx @scope/server@1.2"
         );
-        assert_eq!(started("/usr/bin/node", &["/x/y.js"]), "node /x/y.js");
-        assert_eq!(started("/opt/server", &["s3cr3t"]), "server");
-        assert_eq!(started("uvx", &[]), "uvx");
+        assert_eq!(
+            program_target("/usr/bin/node", &["/x/y.js"]),
+            "node /x/y.js"
+        );
+        assert_eq!(program_target("/opt/server", &["s3cr3t"]), "server");
+        assert_eq!(program_target("uvx", &[]), "uvx");
     }
 }

@@ -3,8 +3,6 @@
 //! Owns the states of items. Does not decide what is exposed (`moongate_gateway`). Invariant:
 //! texts of a server are data, and are never interpreted.
 
-use std::sync::Arc;
-
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
@@ -18,8 +16,8 @@ use crate::operator_check::Viewer;
 use crate::server_use::{listed_bytes, quantile_ms};
 use moongate_access::policy::ItemRules;
 use moongate_api::{ItemState, ServerItem, ServerItems};
-use moongate_gateway::{ExcludedItem, Gateway, RunningServer, Snapshot, estimate_tokens};
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_gateway::{Gateway, RunningServer, Snapshot, estimate_tokens};
+use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_listener::json_response;
 use moongate_model::ItemKind;
 
@@ -45,11 +43,11 @@ pub(super) fn describe_tool(admin: &AdminState, server: &str, local: &str) -> Op
     let servers = admin.gateway.servers();
     let server = servers.iter().find(|entry| entry.settings.name == server)?;
     let lists = server.lists();
-    let is_wanted = |item: &&Arc<JsonObject>| {
+    let mut tools = lists.get(ItemKind::Tools).items.iter();
+    let item = tools.find(|item| {
         item.get_string(ItemKind::Tools.item_key())
             .is_some_and(|name| name.as_str() == local)
-    };
-    let item = lists.get(ItemKind::Tools).items.iter().find(is_wanted)?;
+    })?;
     let described = describe_item(
         (&admin.gateway, &admin.gateway.snapshot()),
         ItemKind::Tools,
@@ -65,8 +63,8 @@ pub(super) fn with_rule(
     server: &RunningServer,
     tool: ServerItem,
 ) -> ServerItem {
-    // A tool that is listed needs none, and most are: to look for one costs more than the rest of a
-    // row.
+    // A listed tool needs none, and most tools are listed: finding a rule costs more than the rest
+    // of a row.
     if !matches!(tool.state, ItemState::Off | ItemState::Hidden) {
         return tool;
     }
@@ -89,32 +87,37 @@ pub(super) fn find_items(admin: &AdminState, name: &str) -> Option<ServerItems> 
 fn describe_items(admin: &AdminState, server: &RunningServer) -> ServerItems {
     let snapshot = admin.gateway.snapshot();
     let config = admin.reloader.config();
-    let listed = |kind| {
-        let (table, rules) = rules_of(server, kind);
-        let table = RuleTable {
-            server: &server.settings.name,
-            kind: table,
-            rules,
-        };
-        let item = |item: &Arc<JsonObject>| {
-            let described = describe_item((&admin.gateway, &snapshot), kind, server, item);
-            let rule = describe_rule(
-                &config,
-                table,
-                &described.name,
-                described.state == ItemState::Hidden,
-            );
-            ServerItem { rule, ..described }
-        };
-        server.lists().get(kind).items.iter().map(item).collect()
-    };
+    let catalog: (&Gateway, &Snapshot) = (&admin.gateway, &snapshot);
     ServerItems {
         server: server.settings.name.clone(),
-        tools: listed(ItemKind::Tools),
-        resources: listed(ItemKind::Resources),
-        templates: listed(ItemKind::Templates),
-        prompts: listed(ItemKind::Prompts),
+        tools: describe_kind(catalog, &config, server, ItemKind::Tools),
+        resources: describe_kind(catalog, &config, server, ItemKind::Resources),
+        templates: describe_kind(catalog, &config, server, ItemKind::Templates),
+        prompts: describe_kind(catalog, &config, server, ItemKind::Prompts),
     }
+}
+
+/// Describes a server's items of one kind, with the rule that decides about each.
+fn describe_kind(
+    catalog: (&Gateway, &Snapshot),
+    config: &ConfigStatus,
+    server: &RunningServer,
+    kind: ItemKind,
+) -> Vec<ServerItem> {
+    let (table, rules) = rules_of(server, kind);
+    let table = RuleTable {
+        server: &server.settings.name,
+        kind: table,
+        rules,
+    };
+    let lists = server.lists();
+    let items = lists.get(kind).items.iter().map(|item| {
+        let described = describe_item(catalog, kind, server, item);
+        let is_hidden = described.state == ItemState::Hidden;
+        let rule = describe_rule(config, table, &described.name, is_hidden);
+        ServerItem { rule, ..described }
+    });
+    items.collect()
 }
 
 fn describe_item(
@@ -123,11 +126,10 @@ fn describe_item(
     server: &RunningServer,
     item: &JsonObject,
 ) -> ServerItem {
-    let member = |key: &str| item.get(key).and_then(as_value);
     ServerItem {
-        input_schema: member("inputSchema"),
-        output_schema: member("outputSchema"),
-        arguments: member("arguments"),
+        input_schema: member_value(item, "inputSchema"),
+        output_schema: member_value(item, "outputSchema"),
+        arguments: member_value(item, "arguments"),
         ..summarize_item(catalog, kind, server, item)
     }
 }
@@ -147,28 +149,26 @@ pub(super) fn summarize_item(
     // An item that cannot be exposed has no route. Its reason is found by the words it was noted
     // with. Those of an item with a route are about another one of that name, or about a part of
     // the clients.
-    let is_named = |out: &&ExcludedItem| out.server == server.settings.name && out.item == named;
     let excluded = snapshot
         .excluded
         .iter()
-        .find(|out| route.is_none() && is_named(out));
+        .find(|out| route.is_none() && out.server == server.settings.name && out.item == named);
     let is_unexposed_tool = kind == ItemKind::Tools && route.is_none();
-    let text = |key: &str| item.get_string(key).map(|text| text.to_string());
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
     ServerItem {
         server: server.settings.name.clone(),
         name: local.to_string(),
         exposed: route.map(|route| route.exposed.to_string()),
         expected: is_unexposed_tool.then(|| gateway.expected_name(server, &local).to_string()),
-        title: text("title"),
-        description: text("description"),
+        title: member_text(item, "title"),
+        description: member_text(item, "description"),
         state: match excluded {
             Some(_) => ItemState::LeftOut,
             None => state_by_rules(rules_of(server, kind).1, &local),
         },
         reason: excluded.map(|out| out.reason.clone()),
         tokens: estimate_tokens(listed_bytes(item, route)),
-        annotations: item.get("annotations").and_then(as_value),
+        annotations: member_value(item, "annotations"),
         calls: totals.calls(),
         errors: totals.errors + totals.tool_errors,
         p95_ms: quantile_ms(&totals, 0.95),
@@ -198,8 +198,12 @@ fn rules_of(server: &RunningServer, kind: ItemKind) -> (&'static str, &ItemRules
 }
 
 /// Parses a member of a definition.
-fn as_value(raw: &RawJson) -> Option<Value> {
-    serde_json::from_slice(raw.bytes()).ok()
+fn member_value(item: &JsonObject, key: &str) -> Option<Value> {
+    serde_json::from_slice(item.get(key)?.bytes()).ok()
+}
+
+fn member_text(item: &JsonObject, key: &str) -> Option<String> {
+    item.get_string(key).map(|text| text.to_string())
 }
 
 #[cfg(test)]
@@ -208,14 +212,16 @@ mod tests {
 
     use super::*;
 
+    fn globs(patterns: &[&str]) -> GlobList {
+        let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
+        GlobList::new(&patterns).unwrap()
+    }
+
     #[test]
     fn only_a_rule_switches_an_item_off() {
-        let globs = |patterns: &[&str]| {
-            GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>())
-        };
         let mut rules = ItemRules::allow_all();
-        rules.deny = globs(&["delete_*", "!delete_draft"]).unwrap();
-        rules.hide = globs(&["*_all", "delete_*"]).unwrap();
+        rules.deny = globs(&["delete_*", "!delete_draft"]);
+        rules.hide = globs(&["*_all", "delete_*"]);
         for (name, state) in [
             ("get", ItemState::On),
             ("get_all", ItemState::Hidden),

@@ -7,7 +7,7 @@ use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 
-/// Server whose path has no parameter, since another route stands there.
+/// Server whose path has no parameter, since another route has that path.
 const PREVIEW: &str = "preview";
 
 /// Name of the server that a path is about.

@@ -102,11 +102,9 @@ pub(super) async fn preview_servers(
     );
     let mut servers = describe_rows(admin, &found, &refused).await;
     if slot.is_some() {
-        let is_probed = |row: &&ImportRow| is_known_in_part(row) || row.is_added;
-        // The probe itself refuses references, and says which. A program is not even that.
-        let has_url = |row: &ImportRow| row.server.settings.contains_key("url");
+        // The probe itself refuses references, and says which. A program does not get that far.
         let is_asked =
-            |row: &&ImportRow| is_probed(row) && (has_url(row) || is_allowed(&add_operation(row)));
+            |row: &&ImportRow| may_add(row) && (has_url(row) || is_allowed(&add_operation(row)));
         probe_all(admin, &found, is_asked, &mut servers).await;
     }
     let (file, diff) = change
@@ -149,7 +147,6 @@ async fn prepare_addition(
         }
         Err(refusal) => refusal,
     };
-    let name_of = |operation: &ConfigOperation| operation.server().unwrap_or_default().to_owned();
     // Each is tried alone, to find the one. With very many that would take too long.
     if operations.len() == 1 || operations.len() > TRIED_ALONE_MAX {
         problems.extend(refusal_problems(&refusal));
@@ -157,7 +154,7 @@ async fn prepare_addition(
             operations
                 .first()
                 .filter(|_| operations.len() == 1)
-                .map(name_of),
+                .map(server_of),
         );
         return PreparedAddition {
             change: None,
@@ -171,7 +168,7 @@ async fn prepare_addition(
             .await
         {
             problems.extend(refusal_problems(&refusal));
-            refused.push(name_of(&operations.remove(at)));
+            refused.push(server_of(&operations.remove(at)));
         }
     }
     if operations.is_empty() {
@@ -186,6 +183,10 @@ async fn prepare_addition(
     }
 }
 
+fn server_of(operation: &ConfigOperation) -> String {
+    operation.server().unwrap_or_default().to_owned()
+}
+
 fn refusal_problems(refusal: &ChangeRefusal) -> Vec<TextProblem> {
     let error = &refusal.error;
     match error.problems.is_empty() {
@@ -197,7 +198,7 @@ fn refusal_problems(refusal: &ChangeRefusal) -> Vec<TextProblem> {
     }
 }
 
-/// Describes a problem of an entry. Its place is left out: the file does not have it yet.
+/// Describes a problem of an entry. Its location is left out: the file does not have it yet.
 fn entry_problem(problem: &ConfigProblem) -> TextProblem {
     TextProblem {
         message: problem.message.clone(),
@@ -212,6 +213,15 @@ fn entry_problem(problem: &ConfigProblem) -> TextProblem {
 /// Returns true for a server that somebody may choose, since the config lacks some of its settings.
 fn is_known_in_part(row: &ImportRow) -> bool {
     matches!(row.state, ImportState::Differs { .. })
+}
+
+/// Returns true for a server that is added, or that somebody may choose.
+fn may_add(row: &ImportRow) -> bool {
+    is_known_in_part(row) || row.is_added
+}
+
+fn has_url(row: &ImportRow) -> bool {
+    row.server.settings.contains_key("url")
 }
 
 /// Connects to the servers that can be added, one after the other.

@@ -1,7 +1,7 @@
 //! Signs that the status of a server may have changed, which cost little to read.
 //!
 //! Owns the receivers of the servers' states. Does not describe servers (`status.rs`). Invariant: a
-//! change without a sign is one of numbers, or is found at the next thorough look.
+//! change without a sign is one of numbers, or is found at the next thorough check.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::admin_state::AdminState;
 use moongate_gateway::{ReplacementStatus, RunningServer, Snapshot};
 use moongate_upstream::UpstreamStatus;
 
-/// Signs at the last look.
+/// Signs at the last check.
 pub(super) struct ServerSigns {
     servers: Vec<WatchedServer>,
     /// Catalogue, which is another one after each change of a list.
@@ -24,6 +24,16 @@ struct WatchedServer {
     server: Arc<RunningServer>,
     status: watch::Receiver<UpstreamStatus>,
     replacement: Option<ReplacementStatus>,
+}
+
+impl WatchedServer {
+    /// Returns true if the server is another one now, or may have another state.
+    fn has_changed(&self, current: &Arc<RunningServer>, admin: &AdminState) -> bool {
+        !Arc::ptr_eq(&self.server, current)
+            // A sender that is gone has no more to say.
+            || self.status.has_changed().unwrap_or_default()
+            || self.replacement != admin.gateway.replacement_status(&current.settings.name)
+    }
 }
 
 impl ServerSigns {
@@ -45,21 +55,15 @@ impl ServerSigns {
         }
     }
 
-    /// Returns true if a server may have changed since the last look.
+    /// Returns true if a server may have changed since the last check.
     pub(super) fn have_changed(&self, admin: &AdminState) -> bool {
         let servers = admin.gateway.servers();
-        let is_changed = |watched: &WatchedServer, server: &Arc<RunningServer>| {
-            !Arc::ptr_eq(&watched.server, server)
-                // A sender that is gone has no more to say.
-                || watched.status.has_changed().unwrap_or_default()
-                || watched.replacement != admin.gateway.replacement_status(&server.settings.name)
-        };
         servers.len() != self.servers.len()
             || self
                 .servers
                 .iter()
                 .zip(&servers)
-                .any(|(watched, server)| is_changed(watched, server))
+                .any(|(watched, server)| watched.has_changed(server, admin))
             || !Arc::ptr_eq(&self.snapshot, &admin.gateway.snapshot())
             || self.config_version != admin.reloader.config().version
     }

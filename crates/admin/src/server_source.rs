@@ -109,7 +109,6 @@ fn written_text(source: &ServerSource) -> String {
 }
 
 fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
-    let bad = |message: &str| Err(SourceProblem::BadRequest("bad_body", message.to_owned()));
     let ServerSource {
         text,
         url,
@@ -119,10 +118,10 @@ fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
     } = source;
     match (text, url, popular) {
         (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => {
-            bad("`headers` belong to a `url`")
+            Err(bad_body("`headers` belong to a `url`"))
         }
         (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => {
-            bad("`args` belong to a `popular` server")
+            Err(bad_body("`args` belong to a `popular` server"))
         }
         (Some(text), None, None) => read_text(&text).map_err(unreadable),
         (None, Some(url), None) => {
@@ -134,22 +133,23 @@ fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
             read_text(&Value::Object(settings).to_string()).map_err(unreadable)
         }
         (None, None, Some(name)) => popular_entry(&name, &args),
-        _ => bad("give one of `text`, `url` and `popular`"),
+        _ => Err(bad_body("give one of `text`, `url` and `popular`")),
     }
+}
+
+fn bad_body(message: &str) -> SourceProblem {
+    SourceProblem::BadRequest("bad_body", message.to_owned())
 }
 
 impl ServerChoice {
     fn apply(&self, mut rows: Vec<ImportRow>) -> Result<Vec<ImportRow>, SourceProblem> {
-        let unknown = |name: &String| {
-            let message = format!("there is no server {name:?} in this; look at the preview again");
-            SourceProblem::BadRequest("unknown_name", message)
-        };
         let names = self.only.iter().flatten().chain(self.names.keys());
         if let Some(name) = names
             .into_iter()
             .find(|name| !rows.iter().any(|row| row.server.name == **name))
         {
-            return Err(unknown(name));
+            let message = format!("there is no server {name:?} in this; look at the preview again");
+            return Err(SourceProblem::BadRequest("unknown_name", message));
         }
         if let Some(only) = &self.only {
             rows.retain(|row| only.contains(&row.server.name));
@@ -208,10 +208,9 @@ impl FoundServers {
                 .unwrap_or(rest.len());
             &rest[..end]
         });
-        let spellings =
-            |name: &str| ["${", "$", "${env:", "${input:"].map(|mark| format!("{mark}{name}"));
         names.into_iter().all(|name| {
-            spellings(name)
+            ["${", "$", "${env:", "${input:"]
+                .map(|mark| format!("{mark}{name}"))
                 .iter()
                 .any(|spelling| self.written.contains(spelling))
         })

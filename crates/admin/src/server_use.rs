@@ -50,14 +50,11 @@ pub(super) fn count_use(
         bytes,
     } = used.cloned().unwrap_or_default();
     let lists = server.lists();
-    let local = |tool: &JsonObject| tool.get_string(ItemKind::Tools.item_key());
-    let route =
-        |tool: &JsonObject| snapshot.find_local(ItemKind::Tools, &server.name, &local(tool)?);
     let all = lists
         .get(ItemKind::Tools)
         .items
         .iter()
-        .map(|tool| listed_bytes(tool, route(tool)))
+        .map(|tool| listed_bytes(tool, find_route(snapshot, server, tool)))
         .sum();
     ServerCounters {
         tools_on: listed as u64,
@@ -72,6 +69,16 @@ pub(super) fn count_use(
         p95_ms: quantile_ms(&totals, 0.95),
         ..ServerCounters::default()
     }
+}
+
+/// Finds the route of a server's tool. `None` for one that the gateway does not expose.
+pub(super) fn find_route<'a>(
+    snapshot: &'a Snapshot,
+    server: &RunningServer,
+    tool: &JsonObject,
+) -> Option<&'a Arc<CatalogRoute>> {
+    let local = tool.get_string(ItemKind::Tools.item_key())?;
+    snapshot.find_local(ItemKind::Tools, &server.name, &local)
 }
 
 /// Returns the time in milliseconds that this part of the calls stays below.

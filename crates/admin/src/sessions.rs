@@ -13,6 +13,7 @@ use crate::calls::endpoint_path;
 use crate::json_answer::json;
 use crate::operator_check::{Operator, Viewer};
 use moongate_api::{ActionReport, ClientName, SessionList, SessionRow, StatelessClient};
+use moongate_jsonrpc::json::JsonObject;
 use moongate_listener::json_response;
 use moongate_protocol::{Era, era_of};
 use moongate_session::SessionSummary;
@@ -77,10 +78,6 @@ fn session_row(session: &SessionSummary) -> SessionRow {
         .client_info
         .as_ref()
         .and_then(|info| info.as_object());
-    let text = |key| {
-        let text = info.as_ref().and_then(|info| info.get_string(key));
-        text.map(|text| logs::one_line(&text).chars().take(100).collect::<String>())
-    };
     let began = i64::try_from(session.began)
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -93,8 +90,8 @@ fn session_row(session: &SessionSummary) -> SessionRow {
     SessionRow {
         id: session.id.clone(),
         client: ClientName {
-            name: text("name"),
-            version: text("version"),
+            name: client_text(info.as_ref(), "name"),
+            version: client_text(info.as_ref(), "version"),
         },
         principal: session.caller.principal.name.clone(),
         endpoint: endpoint_path(&session.endpoint),
@@ -107,6 +104,12 @@ fn session_row(session: &SessionSummary) -> SessionRow {
         streams: session.streams,
         subscriptions: session.subscriptions as u64,
     }
+}
+
+/// Returns a text that a client says of itself, in one line and cut.
+fn client_text(info: Option<&JsonObject>, key: &str) -> Option<String> {
+    let text = info?.get_string(key)?;
+    Some(logs::one_line(&text).chars().take(100).collect())
 }
 
 /// Describes the clients of the recent calls whose revision has no sessions, the last one to call

@@ -1,6 +1,6 @@
 //! Routes of signing in: a key or a ticket for a cookie, sign-out, tickets, and who one is.
 //!
-//! Owns their bodies and answers. Does not keep sessions (`sign_in`). Invariant: a session begins
+//! Owns their bodies and answers. Does not keep sessions (`sign_in`). Invariant: a session starts
 //! only with a key that is right, and no answer says why one is wrong.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) async fn sign_in(
     if access.keys.is_empty() {
         return no_keys();
     }
-    // Before the key is compared: a refusal after that would tell that the key is right.
+    // Before the key is compared: a refusal after that would show that the key is right.
     let Some(path) = BrowserPath::of(&headers, &uri) else {
         let message = "A cookie would cross the network in plain text here: open the page over \
                        HTTPS, or on a loopback \
@@ -89,7 +89,10 @@ pub(super) async fn sign_in(
     let cookie = path.set_cookie(&admin.sign_in.sessions.begin(key.hash));
     let address = peer.map_or_else(|| "local".to_owned(), |address| address.to_string());
     tracing::info!(key = key.name, address, "operator signed in");
-    let mut response = json(StatusCode::OK, &who(Some((&key.name, key.role)), "session"));
+    let mut response = json(
+        StatusCode::OK,
+        &signed_in_operator(Some((&key.name, key.role)), "session"),
+    );
     // The secret is made of letters, digits, `-` and `_`.
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -156,21 +159,21 @@ pub(super) async fn make_ticket(
 /// Handles `GET /api/v1/me`.
 pub(super) async fn me(_: Viewer, Extension(grant): Extension<AccessGrant>) -> Response {
     let body = match &grant {
-        AccessGrant::Loopback => who(None, "loopback"),
+        AccessGrant::Loopback => signed_in_operator(None, "loopback"),
         AccessGrant::Key {
             key,
             carrier: KeyCarrier::Bearer,
-        } => who(Some((&key.name, key.role)), "key"),
+        } => signed_in_operator(Some((&key.name, key.role)), "key"),
         AccessGrant::Key {
             key,
             carrier: KeyCarrier::Cookie(_),
-        } => who(Some((&key.name, key.role)), "session"),
+        } => signed_in_operator(Some((&key.name, key.role)), "session"),
     };
     json(StatusCode::OK, &body)
 }
 
 /// Describes who a request is of. Without keys, this machine operates.
-fn who(key: Option<(&str, AdminRole)>, by: &str) -> SignedInOperator {
+fn signed_in_operator(key: Option<(&str, AdminRole)>, by: &str) -> SignedInOperator {
     SignedInOperator {
         name: key.map(|(name, _)| name.to_owned()),
         role: key

@@ -136,7 +136,6 @@ impl GatheredFacts<'_> {
         let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
         let hint = self.admin.examiner.server_hint(server);
         let replacement = self.admin.gateway.replacement_status(&server.settings.name);
-        let until = |at: Instant| at.saturating_duration_since(Instant::now()).as_secs_f64();
         let shared = server.shared_connections().into_iter();
         ServerCondition {
             state: status.state,
@@ -145,7 +144,7 @@ impl GatheredFacts<'_> {
                 text: logs::redact(&hint.text),
                 ..hint
             }),
-            next_attempt_seconds: status.next_attempt.map(until),
+            next_attempt_seconds: status.next_attempt.map(seconds_until),
             // Replacement that has not connected yet.
             replacement: replacement.map(|pending| PendingReplacement {
                 state: pending.state,
@@ -175,7 +174,6 @@ impl GatheredFacts<'_> {
     fn count(&self, server: &RunningServer) -> ServerCounters {
         let lists = server.lists();
         let name = server.settings.name.as_str();
-        let listed = |kind| lists.get(kind).items.len() as u64;
         let last_error = self.errors.get(name);
         ServerCounters {
             connections: server.dedicated_count() as u64,
@@ -185,9 +183,9 @@ impl GatheredFacts<'_> {
                 at: timestamp(*at),
                 message: message.to_string(),
             }),
-            tools: listed(ItemKind::Tools),
-            resources: listed(ItemKind::Resources),
-            prompts: listed(ItemKind::Prompts),
+            tools: lists.get(ItemKind::Tools).items.len() as u64,
+            resources: lists.get(ItemKind::Resources).items.len() as u64,
+            prompts: lists.get(ItemKind::Prompts).items.len() as u64,
             ..count_use(server, self.uses.get(name), self.snapshot)
         }
     }
@@ -198,15 +196,14 @@ impl GatheredFacts<'_> {
             .excluded
             .iter()
             .filter(|item| item.server == server);
-        let about = |topic| findings(self.snapshot, Some(server), topic);
         ServerFindings {
             left_out: left_out
                 .map(|item| format!("{}: {}", item.item, item.reason))
                 .collect(),
-            names: about(FindingTopic::Name),
-            unmatched_filters: about(FindingTopic::Filter),
-            schemas: about(FindingTopic::Schema),
-            mended: about(FindingTopic::Mended),
+            names: findings(self.snapshot, Some(server), FindingTopic::Name),
+            unmatched_filters: findings(self.snapshot, Some(server), FindingTopic::Filter),
+            schemas: findings(self.snapshot, Some(server), FindingTopic::Schema),
+            mended: findings(self.snapshot, Some(server), FindingTopic::Mended),
         }
     }
 }
@@ -217,4 +214,8 @@ fn findings(snapshot: &Snapshot, server: Option<&str>, topic: FindingTopic) -> V
         .into_iter()
         .map(str::to_owned)
         .collect()
+}
+
+fn seconds_until(at: Instant) -> f64 {
+    at.saturating_duration_since(Instant::now()).as_secs_f64()
 }

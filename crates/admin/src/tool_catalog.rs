@@ -9,14 +9,15 @@ use crate::admin_state::AdminState;
 use crate::config_control::ConfigStatus;
 use crate::config_view::entry_source;
 use crate::server_items::{summarize_item, with_rule};
+use crate::server_use::find_route;
 use moongate_api::{FoundTools, ServerItem, ServerTools, ToolOwner};
-use moongate_gateway::{CatalogRoute, EndpointCoverage, Gateway, RunningServer, Snapshot};
+use moongate_gateway::{EndpointCoverage, Gateway, RunningServer, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
 
 /// Tools that the search returns at most, with those that are not shown.
 const FOUND_MAX: usize = 500;
-/// Tools that are not listed, and are shown beside those that are.
+/// Tools that are not listed, and are shown next to those that are.
 const UNLISTED_MAX: usize = 20;
 
 /// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints
@@ -30,29 +31,12 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
         snapshot: &snapshot,
         config: &config,
     };
-    let covered = |server: &&Arc<RunningServer>| coverage.includes(&server.settings.name);
-    let describe = |server: &Arc<RunningServer>| {
-        let lists = server.lists();
-        let items = lists.get(ItemKind::Tools).items.iter();
-        let tools = items.filter(|item| match find_route(&snapshot, server, item) {
-            Some(route) => coverage.has_tool(route),
-            // A tool that is off has no route. Operators must see it here to switch it on.
-            None => !coverage.is_view(),
-        });
-        let tools = tools
-            .map(|item| world.describe_tool(server, item))
-            .collect();
-        ServerTools {
-            owner: world.describe_owner(server),
-            tools,
-        }
-    };
     admin
         .gateway
         .servers()
         .iter()
-        .filter(covered)
-        .map(describe)
+        .filter(|server| coverage.includes(&server.settings.name))
+        .map(|server| world.describe_tools(server))
         .collect()
 }
 
@@ -72,21 +56,14 @@ pub(super) fn find_tools(
         config: &config,
     };
     let servers = admin.gateway.servers();
-    // More than are shown are asked for, since the page tells how many there are.
+    // More than are shown are asked for, since the page says how many there are.
     let hits = admin.gateway.rank_tools(coverage, query, FOUND_MAX);
-    let describe = |id: &ByteString| {
-        let route = snapshot.find_exposed(ItemKind::Tools, id)?;
-        let server = servers
-            .iter()
-            .find(|server| server.settings.name == route.upstream.settings.name)?;
-        Some((
-            world.describe_owner(server),
-            world.describe_tool(server, &route.form.definition),
-        ))
-    };
-    let listed = hits.iter().take(shown).filter_map(describe).collect();
+    let listed = hits
+        .iter()
+        .take(shown)
+        .filter_map(|id| world.describe_hit(&servers, id));
     FoundTools {
-        listed,
+        listed: listed.collect(),
         total: hits.len(),
         unlisted: world.find_unlisted(&servers, query),
     }
@@ -101,6 +78,37 @@ struct CatalogView<'a> {
 }
 
 impl CatalogView<'_> {
+    /// Describes a server's tools that the endpoint has, or could have.
+    fn describe_tools(&self, server: &RunningServer) -> ServerTools {
+        let lists = server.lists();
+        let items = lists.get(ItemKind::Tools).items.iter();
+        let tools = items.filter(|item| match find_route(self.snapshot, server, item) {
+            Some(route) => self.coverage.has_tool(route),
+            // A tool that is off has no route. Operators must see it here to switch it on.
+            None => !self.coverage.is_view(),
+        });
+        ServerTools {
+            owner: self.describe_owner(server),
+            tools: tools.map(|item| self.describe_tool(server, item)).collect(),
+        }
+    }
+
+    /// Describes a tool that the search found, with its server.
+    fn describe_hit(
+        &self,
+        servers: &[Arc<RunningServer>],
+        id: &ByteString,
+    ) -> Option<(ToolOwner, ServerItem)> {
+        let route = self.snapshot.find_exposed(ItemKind::Tools, id)?;
+        let server = servers
+            .iter()
+            .find(|server| server.settings.name == route.upstream.settings.name)?;
+        Some((
+            self.describe_owner(server),
+            self.describe_tool(server, &route.form.definition),
+        ))
+    }
+
     /// Finds tools by their texts that the endpoint does not list.
     fn find_unlisted(
         &self,
@@ -117,17 +125,6 @@ impl CatalogView<'_> {
         }
         // The index lacks tools that are not listed, so their texts are compared here.
         let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
-        let fits = |item: &JsonObject| {
-            let text = |key| {
-                item.get_string(key)
-                    .map(|text| text.to_lowercase())
-                    .unwrap_or_default()
-            };
-            let texts = [text("name"), text("title"), text("description")];
-            words
-                .iter()
-                .all(|word| texts.iter().any(|text| text.contains(word)))
-        };
         let mut found = Vec::new();
         for server in servers
             .iter()
@@ -139,7 +136,7 @@ impl CatalogView<'_> {
                 .filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
             // Never below zero: each server adds at most what is left.
             let fitting = unlisted
-                .filter(|item| fits(item))
+                .filter(|item| has_words(item, &words))
                 .take(UNLISTED_MAX - found.len());
             found.extend(fitting.map(|item| {
                 (
@@ -167,17 +164,16 @@ impl CatalogView<'_> {
     }
 }
 
-fn find_route<'a>(
-    snapshot: &'a Snapshot,
-    server: &RunningServer,
-    item: &JsonObject,
-) -> Option<&'a Arc<CatalogRoute>> {
-    let local = item.get_string(ItemKind::Tools.item_key())?;
-    snapshot.find_local(
-        ItemKind::Tools,
-        &ByteString::from(server.settings.name.as_str()),
-        &local,
-    )
+/// Returns true if the texts of a tool have all words, which are in lower case.
+fn has_words(tool: &JsonObject, words: &[String]) -> bool {
+    let texts = ["name", "title", "description"].map(|key| {
+        tool.get_string(key)
+            .map(|text| text.to_lowercase())
+            .unwrap_or_default()
+    });
+    words
+        .iter()
+        .all(|word| texts.iter().any(|text| text.contains(word)))
 }
 
 /// Gives a tool the name that clients of the endpoint see.

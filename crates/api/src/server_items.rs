@@ -65,13 +65,16 @@ pub struct ServerItem {
 impl ServerItem {
     /// Returns what the server says the tool does.
     pub fn hints(&self) -> ToolHints {
-        let says = |member: &str| self.annotations.as_ref()?.get(member)?.as_bool();
         ToolHints {
-            read_only: says("readOnlyHint"),
-            destructive: says("destructiveHint"),
-            idempotent: says("idempotentHint"),
-            open_world: says("openWorldHint"),
+            read_only: self.hint("readOnlyHint"),
+            destructive: self.hint("destructiveHint"),
+            idempotent: self.hint("idempotentHint"),
+            open_world: self.hint("openWorldHint"),
         }
+    }
+
+    fn hint(&self, member: &str) -> Option<bool> {
+        self.annotations.as_ref()?.get(member)?.as_bool()
     }
 
     /// Returns true if a pattern switches the item off, which no single switch may change.

@@ -44,19 +44,14 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
         ("named", named.as_deref()),
     ];
     let values = TemplateValues(&values);
-    let words = |text: &str| {
-        text.split_whitespace()
-            .map(|word| values.fill(word))
-            .collect::<Option<Vec<String>>>()
-    };
     let mut line: Vec<String> = Vec::new();
     let mut rest = template;
     while let Some((before, (group, after))) = rest
         .split_once('[')
         .and_then(|(before, rest)| Some((before, rest.split_once(']')?)))
     {
-        line.extend(words(before)?);
-        match (words(group), &request.key) {
+        line.extend(values.fill_words(before)?);
+        match (values.fill_words(group), &request.key) {
             (Some(group), _) => line.extend(group),
             (None, None) => {}
             // The command has no word for such a key.
@@ -64,7 +59,7 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
         }
         rest = after;
     }
-    line.extend(words(rest)?);
+    line.extend(values.fill_words(rest)?);
     Some(
         line.iter()
             .map(|word| quoted(word))
@@ -100,17 +95,21 @@ const SHELL_MARK: char = '\u{0}';
 /// Quotes a word for a POSIX shell.
 pub(crate) fn quoted(word: &str) -> String {
     if let [before, name, after] = word.split(SHELL_MARK).collect::<Vec<_>>()[..] {
-        // The shell reads inside double quotes. Only our own header text stands there, so nothing
-        // is lost.
-        let escaped = |text: &str| text.replace(['\\', '"', '$', '`'], "");
-        return format!("\"{}${{{name}}}{}\"", escaped(before), escaped(after));
+        // The shell reads inside double quotes. Only our own header text is there, so nothing is
+        // lost.
+        let [before, after] = [before, after].map(|text| text.replace(['\\', '"', '$', '`'], ""));
+        return format!("\"{before}${{{name}}}{after}\"");
     }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
+    if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }
     // Single quotes keep every other byte as it is, a dollar sign in a key included.
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// True for a character that means nothing to a shell.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c)
 }
 
 #[cfg(test)]
@@ -134,15 +133,19 @@ mod tests {
         add_command(client(id).unwrap(), &request).unwrap_or_default()
     }
 
+    fn key_value() -> Option<ConnectKey> {
+        Some(ConnectKey::Value("mg_k'y".to_owned()))
+    }
+
+    fn key_variable() -> Option<ConnectKey> {
+        Some(ConnectKey::Variable {
+            name: "MOONGATE_KEY".to_owned(),
+            value: None,
+        })
+    }
+
     #[test]
     fn lines_are_what_each_client_reads() {
-        let value = || Some(ConnectKey::Value("mg_k'y".to_owned()));
-        let variable = || {
-            Some(ConnectKey::Variable {
-                name: "MOONGATE_KEY".to_owned(),
-                value: None,
-            })
-        };
         let url = "http://127.0.0.1:8080/mcp";
         for (id, name, key, expected) in [
             (
@@ -154,7 +157,7 @@ mod tests {
             (
                 "claude-code",
                 "my gate",
-                value(),
+                key_value(),
                 format!(
                     "claude mcp add --transport http --scope user 'my gate' {url} \
                      --header 'Authorization: Bearer mg_k'\\''y'"
@@ -163,7 +166,7 @@ mod tests {
             (
                 "claude-code",
                 "moongate",
-                variable(),
+                key_variable(),
                 format!(
                     "claude mcp add --transport http --scope user moongate {url} \
                      --header 'Authorization: Bearer ${{MOONGATE_KEY}}'"
@@ -172,13 +175,13 @@ mod tests {
             (
                 "factory",
                 "moongate",
-                variable(),
+                key_variable(),
                 format!(
                     "droid mcp add moongate {url} --type http --header \"Authorization: Bearer \
                      ${{MOONGATE_KEY}}\""
                 ),
             ),
-            ("codex", "moongate", value(), String::new()),
+            ("codex", "moongate", key_value(), String::new()),
             (
                 "codex",
                 "moongate",
@@ -188,13 +191,13 @@ mod tests {
             (
                 "codex",
                 "moongate",
-                variable(),
+                key_variable(),
                 format!("codex mcp add moongate --url {url} --bearer-token-env-var MOONGATE_KEY"),
             ),
             (
                 "vscode",
                 "moongate",
-                variable(),
+                key_variable(),
                 format!(r#"code --add-mcp '{{"name":"moongate","type":"http","url":"{url}"}}'"#),
             ),
             ("cursor", "moongate", None, String::new()),

@@ -1,8 +1,8 @@
 //! Edits of a client's file that connect it to a gateway, or undo that.
 //!
-//! Owns the place of our entry, and the judgement of an entry that is there already. Text in, text
-//! out: does not read or write files. Invariant: an entry of somebody else is never replaced or
-//! removed without being told so.
+//! Owns the location of our entry, and the judgement of an entry that is there already. Text in,
+//! text out: does not read or write files. Invariant: somebody else's entry is never replaced or
+//! removed unless the caller says so.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::entry::{ConnectRequest, EntryError, client_entry};
 use crate::import::SelfAddresses;
 use crate::profile::{ClientProfile, ServerWrapper};
 
-/// Entry of the wanted name that is there already.
+/// Existing entry with the requested name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExistingEntry {
     /// There is none.
@@ -65,7 +65,7 @@ pub fn format_of(path: &Path) -> Format {
 pub fn existing_entry(path: &Path, text: &str, name: &str, own: &SelfAddresses) -> ExistingEntry {
     match entry_of(path, text, name) {
         None => ExistingEntry::None,
-        Some(entry) if own.is_meant(&entry.settings) => ExistingEntry::Ours,
+        Some(entry) if own.leads_here(&entry.settings) => ExistingEntry::Ours,
         Some(entry) => ExistingEntry::Foreign(Value::Object(entry.masked)),
     }
 }
@@ -126,7 +126,7 @@ pub fn disconnect_text(
     if let crate::profile::VariableForm::Input(id) = profile.variable {
         edits.push(Edit::new(input_path(id), EditAction::Remove));
     }
-    // VS Code keeps inputs beside the servers, and an empty list of them asks for nothing.
+    // VS Code keeps inputs next to the servers, and an empty list of them asks for nothing.
     edits.push(Edit::new(["inputs"], EditAction::RemoveIfEmpty));
     let without = edit(format, text, &edits)?;
     let Some(before) = before else {

@@ -1,8 +1,7 @@
 //! Moongate's entry in a client's file.
 //!
 //! Owns the request to connect a client, and the entry that answers it. Does not write files.
-//! Invariant: the key itself stands in an entry only where the client cannot read it from a
-//! variable.
+//! Invariant: the key itself is in an entry only where the client cannot read it from a variable.
 
 use std::fmt;
 
@@ -171,20 +170,18 @@ pub fn client_entry(
 /// Inserts arguments behind the program, wherever the template starts it: in one list, or as a
 /// command with `args`.
 fn insert_start_args(template: &Value, entry: &mut Value, args: &[String]) {
-    let words_of_args = || args.iter().cloned().map(Value::String);
-    let is_program = |value: &Value| value.as_str() == Some("{program}");
     match (template, entry) {
         (Value::Array(template), Value::Array(words))
             if template.first().is_some_and(is_program) =>
         {
-            words.splice(1..1, words_of_args());
+            words.splice(1..1, args.iter().cloned().map(Value::String));
         }
         (Value::Object(template), Value::Object(members)) => {
             if let Some(Value::Array(words)) = members
                 .get_mut("args")
                 .filter(|_| template.values().any(is_program))
             {
-                words.splice(0..0, words_of_args());
+                words.splice(0..0, args.iter().cloned().map(Value::String));
             }
             for (name, member) in members {
                 insert_start_args(template.get(name).unwrap_or(&Value::Null), member, args);
@@ -192,6 +189,10 @@ fn insert_start_args(template: &Value, entry: &mut Value, args: &[String]) {
         }
         _ => {}
     }
+}
+
+fn is_program(value: &Value) -> bool {
+    value.as_str() == Some("{program}")
 }
 
 #[cfg(test)]
@@ -202,11 +203,12 @@ pub(crate) mod tests {
     use super::*;
     use crate::table::{client, clients};
 
+    const URL: &str = "http://127.0.0.1:8080/mcp";
+
     pub(crate) fn request(key: Option<ConnectKey>, route: ConnectRoute) -> ConnectRequest {
-        let [name, url] = ["moongate", "http://127.0.0.1:8080/mcp"].map(str::to_owned);
         ConnectRequest {
-            name,
-            url,
+            name: "moongate".to_owned(),
+            url: URL.to_owned(),
             key,
             route,
             start: StartCommand::program("/bin/moongate"),
@@ -220,28 +222,27 @@ pub(crate) mod tests {
         })
     }
 
+    fn typed_entry(bearer: &str) -> Value {
+        json!({"type": "http", "url": URL, "headers": {"Authorization": bearer}})
+    }
+
     #[test]
     fn a_variable_is_named_where_the_client_reads_it() {
-        let url = "http://127.0.0.1:8080/mcp";
-        let typed = |bearer: &str| {
-            json!({"type": "http", "url": url,
-            "headers": {"Authorization": bearer}})
-        };
         for (id, expected) in [
-            ("claude-code", typed("Bearer ${GATE}")),
-            ("vscode", typed("Bearer ${input:moongate-key}")),
+            ("claude-code", typed_entry("Bearer ${GATE}")),
+            ("vscode", typed_entry("Bearer ${input:moongate-key}")),
             (
                 "cursor",
-                json!({"url": url, "headers": {"Authorization": "Bearer ${env:GATE}"}}),
+                json!({"url": URL, "headers": {"Authorization": "Bearer ${env:GATE}"}}),
             ),
-            ("codex", json!({"url": url, "bearer_token_env_var": "GATE"})),
+            ("codex", json!({"url": URL, "bearer_token_env_var": "GATE"})),
             (
                 "warp",
-                json!({"url": url, "headers": {"Authorization": "Bearer mg_k"}}),
+                json!({"url": URL, "headers": {"Authorization": "Bearer mg_k"}}),
             ),
             (
                 "claude-desktop",
-                json!({"command": "/bin/moongate", "args": ["stdio", "--url", url],
+                json!({"command": "/bin/moongate", "args": ["stdio", "--url", URL],
                     "env": {"MOONGATE_KEY": "mg_k"}}),
             ),
         ] {

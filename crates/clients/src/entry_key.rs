@@ -1,7 +1,7 @@
 //! Key that an entry of ours has already.
 //!
-//! Owns where an entry keeps it. Does not write entries (`entry`). Invariant: a key that is kept
-//! stands in the new entry as it stood in the old one.
+//! Owns where an entry keeps it. Does not write entries (`entry`). Invariant: a key that is kept is
+//! in the new entry exactly as it was in the old one.
 
 use std::path::Path;
 
@@ -48,13 +48,13 @@ impl std::fmt::Display for UnkeptKey {
 
 /// Returns true if the entry of a name leads to a running gateway and sends no key.
 ///
-/// `is_inherited` tells that a program gets the key from its environment.
+/// `is_inherited` means that a program gets the key from its environment.
 pub fn lacks_key(path: &Path, text: &str, name: &str, is_inherited: bool) -> bool {
     let Some(entry) = entry_of(path, text, name) else {
         return false;
     };
     let is_bridge = entry.settings.contains_key("command");
-    // Without a URL, the program is a gateway of its own, which asks nobody for a key.
+    // Without a URL, the program is a separate gateway, which asks nobody for a key.
     let leads_there =
         !is_bridge || args(&entry.settings).any(|arg| arg == "--url") && !is_inherited;
     leads_there && key_text(&entry.settings).is_none()
@@ -62,26 +62,25 @@ pub fn lacks_key(path: &Path, text: &str, name: &str, is_inherited: bool) -> boo
 
 /// Returns the key of an entry in our words: itself, or a reference.
 fn key_text(settings: &Map<String, Value>) -> Option<String> {
-    let member = |table: &str, name: &str| {
-        let members = settings.get(table)?.as_object()?;
-        members
-            .iter()
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))?
-            .1
-            .as_str()
-    };
-    let bearer = member("headers", "authorization").and_then(|value| {
+    let bearer = table_text(settings, "headers", "authorization").and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
     });
-    let of_bridge = || {
-        member("env", BRIDGE_VARIABLE)
-            .or_else(|| args(settings).skip_while(|arg| *arg != "--key").nth(1))
-    };
     let key = bearer
-        .or_else(|| member("headers", "x-api-key"))
-        .or_else(of_bridge)?;
+        .or_else(|| table_text(settings, "headers", "x-api-key"))
+        .or_else(|| table_text(settings, "env", BRIDGE_VARIABLE))
+        .or_else(|| args(settings).skip_while(|arg| *arg != "--key").nth(1))?;
     (!key.is_empty()).then(|| key.to_owned())
+}
+
+/// Returns the text under a name in a table of an entry. Names are compared without case.
+fn table_text<'a>(settings: &'a Map<String, Value>, table: &str, name: &str) -> Option<&'a str> {
+    let members = settings.get(table)?.as_object()?;
+    members
+        .iter()
+        .find(|(key, _)| key.eq_ignore_ascii_case(name))?
+        .1
+        .as_str()
 }
 
 fn args(settings: &Map<String, Value>) -> impl Iterator<Item = &str> {
@@ -155,23 +154,26 @@ mod tests {
         }
     }
 
+    fn file_of(entry: &str) -> String {
+        format!("{{\"mcpServers\":{{\"moongate\":{entry}}}}}")
+    }
+
     #[test]
     fn a_key_in_another_form_is_found_and_a_gateway_of_its_own_needs_none() {
         let path = Path::new("mcp.json");
         let cursor = crate::table::client("cursor").unwrap();
-        let entry = |entry: &str| format!("{{\"mcpServers\":{{\"moongate\":{entry}}}}}");
         let url = "\"url\":\"http://127.0.0.1:8080/mcp\"";
         for (settings, key) in [
             (format!("{{{url},\"headers\":{{\"authorization\":\"bearer mg_k\"}}}}"), "mg_k"),
             (format!("{{{url},\"headers\":{{\"X-API-Key\":\"mg_k\"}}}}"), "mg_k"),
             ("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url\",\"u\",\"--key\",\"mg_k\"]}".to_owned(), "mg_k"),
         ] {
-            let kept = kept_key(cursor, path, &entry(&settings), "moongate");
+            let kept = kept_key(cursor, path, &file_of(&settings), "moongate");
             assert_eq!(kept, Ok(Some(ConnectKey::Value(key.to_owned()))), "{settings}");
         }
-        let own = entry("{\"command\":\"moongate\",\"args\":[\"stdio\"]}");
+        let own = file_of("{\"command\":\"moongate\",\"args\":[\"stdio\"]}");
         assert!(!lacks_key(path, &own, "moongate", false));
-        let bridge = entry("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url\",\"u\"]}");
+        let bridge = file_of("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url\",\"u\"]}");
         assert!(
             lacks_key(path, &bridge, "moongate", false)
                 && !lacks_key(path, &bridge, "moongate", true)

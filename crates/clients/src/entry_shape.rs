@@ -12,12 +12,6 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
     let template: Value = serde_json::from_str(profile.http?).ok()?;
     let template = template.as_object()?;
     let entry = entry.as_object()?;
-    // Types are called `http`, too.
-    let is_url = |value: &Value| {
-        value
-            .as_str()
-            .is_some_and(|text| text.starts_with("http") && text.contains("://"))
-    };
     let (found, _) = entry.iter().find(|(_, value)| is_url(value))?;
     let (wanted, _) = template
         .iter()
@@ -27,7 +21,6 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
             "the URL is in `{found}`, and this client reads `{wanted}`"
         ));
     }
-    let is_fixed = |value: &Value| value.as_str().is_some_and(|text| !text.contains('{'));
     if let Some((key, value)) = template
         .iter()
         .find(|(key, value)| is_fixed(value) && !entry.contains_key(*key))
@@ -40,4 +33,16 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
         .keys()
         .find(|key| key.as_str() == "headers" && !template.contains_key(*key))?;
     Some(format!("`{ignored}` means nothing to this client"))
+}
+
+fn is_url(value: &Value) -> bool {
+    // Types are called `http`, too.
+    value
+        .as_str()
+        .is_some_and(|text| text.starts_with("http") && text.contains("://"))
+}
+
+/// True for a text of a template without a placeholder.
+fn is_fixed(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.contains('{'))
 }

@@ -4,7 +4,7 @@
 //! entries (`entry`), their keys (`entry_key`), links (`link`), command lines (`command_line`),
 //! changes of a file's text (`connect_file`, `take_over`), bundles (`bundle`), and all of it as
 //! steps (`steps`). `import` goes the other way: from clients' texts to our config. Does not read
-//! or write files. Invariant: a key never stands in a link to a web page.
+//! or write files. Invariant: a link to a web page never contains a key.
 
 mod bundle;
 mod command_line;

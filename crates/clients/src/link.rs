@@ -179,11 +179,11 @@ mod tests {
             .split('&')
             .map(|pair| pair.split_once('=').unwrap())
             .collect();
-        assert_eq!((query[0].0, decoded(query[0].1)), ("url", odd.url.clone()));
-        assert_eq!(
-            (query.len(), query[2].0, decoded(query[2].1)),
-            (6, "id", odd.name.clone())
-        );
+        assert_eq!(query.len(), 6);
+        assert_eq!(query[0].0, "url");
+        assert_eq!(decoded(query[0].1), odd.url);
+        assert_eq!(query[2].0, "id");
+        assert_eq!(decoded(query[2].1), odd.name);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use moongate_platform::Platform;
 
 use crate::profile::ClientProfile;
 
-/// Directories of a user, which the paths of the table begin with.
+/// Directories of a user, which the paths of the table start with.
 #[derive(Clone, Debug)]
 pub struct UserDirectories<'a> {
     /// Environment of the user.
@@ -43,25 +43,23 @@ impl UserDirectories<'_> {
 
     /// Returns the folders whose files each may have servers: below the home, and below a project.
     pub fn folders(&self, profile: &ClientProfile, project: &Path) -> Vec<PathBuf> {
-        let places = self.home().into_iter().chain([project.to_owned()]);
+        let roots = self.home().into_iter().chain([project.to_owned()]);
         profile
             .folder
-            .map(|folder| places.map(|place| place.join(folder)).collect())
+            .map(|folder| roots.map(|root| root.join(folder)).collect())
             .unwrap_or_default()
     }
 
     /// True if the client seems to be installed: it has a file, or a directory for one.
     pub fn has_client(&self, profile: &ClientProfile) -> bool {
         let home = self.home();
-        // A file right in the home says nothing by its directory.
-        let in_directory = |path: &PathBuf| {
-            path.parent()
-                .filter(|parent| Some(*parent) != home.as_deref())
-                .is_some_and(Path::is_dir)
-        };
-        self.files(profile)
-            .iter()
-            .any(|path| path.is_file() || in_directory(path))
+        self.files(profile).iter().any(|path| {
+            // A file right in the home says nothing by its directory.
+            let directory = path
+                .parent()
+                .filter(|parent| Some(*parent) != home.as_deref());
+            path.is_file() || directory.is_some_and(Path::is_dir)
+        })
     }
 
     fn path(&self, path: &str) -> Option<PathBuf> {
@@ -104,19 +102,21 @@ impl UserDirectories<'_> {
 /// Returns the usual file of a client as people write it, such as `~/.cursor/mcp.json`. Reads no
 /// variable.
 pub fn shown_file(profile: &ClientProfile, platform: Platform) -> Option<String> {
-    let shown = |path: &&str| {
-        let (start, rest) = path.split_once('/')?;
-        let directory = match start {
-            "~" => "~",
-            "{config}" if platform.app_data_folders => "%APPDATA%",
-            "{config}" | "{xdg}" => "~/.config",
-            "{support}" => "~/Library/Application Support",
-            // A line that counts only if its variable is set.
-            _ => return None,
-        };
-        Some(format!("{directory}/{rest}"))
+    let mut paths = profile.user_files.of(platform).iter();
+    paths.find_map(|path| shown_path(path, platform))
+}
+
+fn shown_path(path: &str, platform: Platform) -> Option<String> {
+    let (start, rest) = path.split_once('/')?;
+    let directory = match start {
+        "~" => "~",
+        "{config}" if platform.app_data_folders => "%APPDATA%",
+        "{config}" | "{xdg}" => "~/.config",
+        "{support}" => "~/Library/Application Support",
+        // A line that counts only if its variable is set.
+        _ => return None,
     };
-    profile.user_files.of(platform).iter().find_map(shown)
+    Some(format!("{directory}/{rest}"))
 }
 
 #[cfg(test)]

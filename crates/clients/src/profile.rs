@@ -36,7 +36,7 @@ impl UserFiles {
     }
 }
 
-/// Place of the servers in a client's file.
+/// Location of the servers in a client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerWrapper {
     /// Table under this key, with an entry for each name.
@@ -112,7 +112,7 @@ pub enum SnippetFormat {
 }
 
 impl SnippetFormat {
-    /// Tells the format of a path. JSON if its extension says nothing else.
+    /// Returns the format of a path. JSON if its extension says nothing else.
     pub fn of(path: &str) -> Self {
         match Path::new(path)
             .extension()
@@ -153,9 +153,9 @@ pub struct ClientProfile {
     pub project_file: Option<&'static str>,
     /// Folder below the home and below a project, where each file may have servers.
     pub folder: Option<&'static str>,
-    /// Text that a new file begins with.
+    /// Text that a new file starts with.
     pub file_head: &'static str,
-    /// Place of the servers in these files.
+    /// Location of the servers in these files.
     pub wrapper: ServerWrapper,
     /// Entry for HTTP, as JSON. `None` if the client starts programs only.
     pub http: Option<&'static str>,

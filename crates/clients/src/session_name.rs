@@ -6,7 +6,7 @@
 use crate::profile::ClientProfile;
 use crate::table::clients;
 
-/// Names that neither id nor title of the row begins.
+/// Names that start with neither the id nor the title of the row.
 const OTHER_NAMES: [(&str, &str); 2] = [
     ("Visual Studio Code", "vscode"),
     ("Visual Studio Code - Insiders", "vscode-insiders"),
@@ -15,24 +15,25 @@ const OTHER_NAMES: [(&str, &str); 2] = [
 /// Finds the client that calls itself this. Clients add to their names, as `cursor-vscode` does.
 pub fn client_of_session(name: &str) -> Option<&'static ClientProfile> {
     let name = letters(name);
-    let fit = |profile: &'static ClientProfile| {
-        let others = OTHER_NAMES.iter().filter(|(_, id)| *id == profile.id);
-        let title = profile.title.split(" (").next().unwrap_or(profile.title);
-        let names = [profile.id, title]
-            .into_iter()
-            .chain(others.map(|(name, _)| *name))
-            .map(letters);
-        names
-            .filter(|known| name.starts_with(known.as_str()))
-            .map(|known| known.len())
-            .max()
-            .map(|fit| (fit, profile))
-    };
-    // The longest one: `visual-studio` begins the name of VS Code, too.
+    // The longest one: VS Code's name starts with `visual-studio`, too.
     clients()
-        .filter_map(fit)
-        .max_by_key(|(fit, _)| *fit)
+        .filter_map(|profile| Some((matching_length(profile, &name)?, profile)))
+        .max_by_key(|(length, _)| *length)
         .map(|(_, profile)| profile)
+}
+
+/// Returns the length of a client's longest name that a session's name starts with.
+fn matching_length(profile: &ClientProfile, session: &str) -> Option<usize> {
+    let others = OTHER_NAMES.iter().filter(|(_, id)| *id == profile.id);
+    let title = profile.title.split(" (").next().unwrap_or(profile.title);
+    let names = [profile.id, title]
+        .into_iter()
+        .chain(others.map(|(name, _)| *name))
+        .map(letters);
+    names
+        .filter(|known| session.starts_with(known.as_str()))
+        .map(|known| known.len())
+        .max()
 }
 
 fn letters(name: &str) -> String {

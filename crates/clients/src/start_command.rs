@@ -30,16 +30,16 @@ pub struct StartCommand {
 impl LauncherVariables {
     /// Reads the variables of this process.
     pub fn of_process() -> Self {
-        let read = |name| {
-            std::env::var(name)
-                .ok()
-                .filter(|value: &String| !value.is_empty())
-        };
         LauncherVariables {
-            launcher: read("MOONGATE_LAUNCHER"),
-            path: read("MOONGATE_LAUNCHER_PATH"),
+            launcher: read_variable("MOONGATE_LAUNCHER"),
+            path: read_variable("MOONGATE_LAUNCHER_PATH"),
         }
     }
+}
+
+/// Reads a variable of this process. An empty one counts as not set.
+fn read_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl StartCommand {
@@ -51,23 +51,28 @@ impl StartCommand {
         }
     }
 
+    fn run_by(command: &str, args: &[&str]) -> Self {
+        StartCommand {
+            command: command.to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        }
+    }
+
     /// Finds the command for a program at a path. `version` is the one that packages are pinned to.
     pub fn find(program: &Path, variables: &LauncherVariables, version: &str) -> Self {
         let pinned = format!("{PACKAGE}@{version}");
-        let run_by = |command: &str, args: &[&str]| StartCommand {
-            command: command.to_owned(),
-            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-        };
         match PackageCache::of(program) {
-            Some(PackageCache::Uv) => run_by("uvx", &[&pinned]),
-            Some(PackageCache::Pipx) => run_by(
+            Some(PackageCache::Uv) => StartCommand::run_by("uvx", &[&pinned]),
+            Some(PackageCache::Pipx) => StartCommand::run_by(
                 "pipx",
                 &["run", "--spec", &format!("{PACKAGE}=={version}"), PACKAGE],
             ),
-            Some(PackageCache::Bun) => run_by("bunx", &[&pinned]),
-            Some(PackageCache::Pnpm) => run_by("pnpm", &["dlx", &pinned]),
-            Some(PackageCache::Npm) => run_by("npx", &["-y", &pinned]),
-            None if variables.launcher.as_deref() == Some("npx") => run_by("npx", &["-y", &pinned]),
+            Some(PackageCache::Bun) => StartCommand::run_by("bunx", &[&pinned]),
+            Some(PackageCache::Pnpm) => StartCommand::run_by("pnpm", &["dlx", &pinned]),
+            Some(PackageCache::Npm) => StartCommand::run_by("npx", &["-y", &pinned]),
+            None if variables.launcher.as_deref() == Some("npx") => {
+                StartCommand::run_by("npx", &["-y", &pinned])
+            }
             None => {
                 let is_usable =
                     |path: &&String| Path::new(path).is_absolute() && Path::new(path).exists();
@@ -75,8 +80,8 @@ impl StartCommand {
                     .path
                     .as_ref()
                     .filter(|_| variables.launcher.as_deref() == Some("npm"));
-                let program = || program.display().to_string();
-                StartCommand::program(installed.filter(is_usable).cloned().unwrap_or_else(program))
+                let installed = installed.filter(is_usable).cloned();
+                StartCommand::program(installed.unwrap_or_else(|| program.display().to_string()))
             }
         }
     }
@@ -198,28 +203,30 @@ mod tests {
         }
     }
 
+    const INSTALLED_BY_NPM: &str =
+        "/usr/lib/node_modules/moongate/node_modules/@moongate/linux-x64/bin/moongate";
+
+    fn find_launched(launcher: &str, path: &str) -> String {
+        let variables = LauncherVariables {
+            launcher: Some(launcher.to_owned()),
+            path: Some(path.to_owned()),
+        };
+        let program = Path::new(INSTALLED_BY_NPM);
+        words(&StartCommand::find(program, &variables, "1.2.3"))
+    }
+
     #[test]
     fn the_npm_launcher_names_a_command_that_an_update_keeps() {
-        let program = Path::new(
-            "/usr/lib/node_modules/moongate/node_modules/@moongate/linux-x64/bin/moongate",
-        );
-        let find = |launcher: &str, path: &str| {
-            let variables = LauncherVariables {
-                launcher: Some(launcher.to_owned()),
-                path: Some(path.to_owned()),
-            };
-            words(&StartCommand::find(program, &variables, "1.2.3"))
-        };
-        let own = program.display().to_string();
-        assert_eq!(find("npx", ""), "npx -y moongate@1.2.3");
+        assert_eq!(find_launched("npx", ""), "npx -y moongate@1.2.3");
         // Any file will do that exists on every system of the tests.
         let installed = std::env::current_exe()
             .map(|path| path.display().to_string())
             .unwrap_or_default();
-        assert_eq!(find("npm", &installed), installed);
-        assert_eq!(find("npm", "/nonexistent/moongate"), own);
-        assert_eq!(find("npm", "moongate"), own);
-        assert_eq!(find("other", &installed), own);
+        assert_eq!(find_launched("npm", &installed), installed);
+        let own = INSTALLED_BY_NPM;
+        assert_eq!(find_launched("npm", "/nonexistent/moongate"), own);
+        assert_eq!(find_launched("npm", "moongate"), own);
+        assert_eq!(find_launched("other", &installed), own);
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn file_step(
         ConnectMethod::PublicUrl | ConnectMethod::Discontinued => return None,
     };
     let format = format_of(std::path::Path::new(path));
-    // An empty file shows the entry inside its wrapper, as it stands in a client's own file.
+    // An empty file shows the entry inside its wrapper, as in a client's own file.
     let text = connect_text(profile, request, format, "").ok()?;
     let language = crate::profile::SnippetFormat::of(path).language();
     let path = (profile.method == ConnectMethod::File).then(|| path.to_owned());

@@ -1,6 +1,6 @@
 //! Edits of a client's file that replace its servers by one entry to a gateway.
 //!
-//! Owns the places of the entries that go. Does not choose them: the caller knows what was
+//! Owns the location of each entry to remove. Does not choose them: the caller knows what was
 //! imported. Invariant: an entry that was not named stays, with its comments.
 
 use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
@@ -30,7 +30,7 @@ pub fn take_over_text(
 ) -> Result<String, ConnectError> {
     let removals: Vec<Edit> = taken
         .iter()
-        .map(|entry| Edit::new(place(profile, entry), EditAction::Remove))
+        .map(|entry| Edit::new(taken_entry_path(profile, entry), EditAction::Remove))
         .collect();
     // Removed first: one of them may have the name that ours gets.
     let without = edit(format, text, &removals)?;
@@ -40,7 +40,7 @@ pub fn take_over_text(
     }
 }
 
-fn place(profile: &ClientProfile, entry: &TakenEntry<'_>) -> Vec<PathStep> {
+fn taken_entry_path(profile: &ClientProfile, entry: &TakenEntry<'_>) -> Vec<PathStep> {
     let own = entry_path(profile, entry.name);
     match entry.project {
         // Claude Code keeps a user's entries for one project under the project's path.

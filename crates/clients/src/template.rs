@@ -5,8 +5,7 @@
 
 use serde_json::Value;
 
-/// Values of placeholders, by name. A placeholder without a value removes the part that it stands
-/// in.
+/// Values of placeholders, by name. A placeholder without a value removes the part that it is in.
 pub(crate) struct TemplateValues<'a>(pub(crate) &'a [(&'a str, Option<&'a str>)]);
 
 impl TemplateValues<'_> {
@@ -31,6 +30,14 @@ impl TemplateValues<'_> {
         }
         out.push_str(rest);
         Some(out)
+    }
+
+    /// Fills each word of a text. `None` if a value is missing.
+    pub(crate) fn fill_words(&self, template: &str) -> Option<Vec<String>> {
+        template
+            .split_whitespace()
+            .map(|word| self.fill(word))
+            .collect()
     }
 
     /// Fills every text of a JSON value. Leaves out members without a value, and tables of nothing

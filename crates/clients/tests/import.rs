@@ -206,10 +206,8 @@ fn dollar_signs_of_a_client_s_file_mean_themselves() {
         .servers
         .remove(0)
         .settings;
-    assert_eq!(
-        (&line["args"], &line["env"]),
-        (&json!(["x", "c$$$$d"]), &json!({ "KEY": "a$$$$b" }))
-    );
+    assert_eq!(line["args"], json!(["x", "c$$$$d"]));
+    assert_eq!(line["env"], json!({ "KEY": "a$$$$b" }));
     let registry = json!({ "name": "a/x", "title": "5$$",
         "remotes": [{ "type": "sse", "url": "https://a.example/$$" }] });
     let registry = settings(read_text(&registry.to_string()).unwrap());

@@ -45,7 +45,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
     if !path.exists() {
         return;
     }
-    let place = SourceSpan {
+    let span = SourceSpan {
         source,
         start: 0,
         end: 0,
@@ -59,12 +59,12 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         let message = format!("{who} may write {shown}, and with it start programs here");
         faults.warn(
             ProblemKind::Access,
-            place,
+            span,
             message,
             format!("chmod go-w {shown}"),
         );
     }
-    // The mode of the file is no use where anybody may rename another file over it.
+    // The file's mode is useless where anybody may rename another file over it.
     let parent = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
@@ -75,7 +75,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         );
         faults.warn(
             ProblemKind::Access,
-            place,
+            span,
             message,
             format!("chmod o-w {}", parent.display()),
         );
@@ -150,7 +150,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
         .warn(ProblemKind::Package, args[at].span, message, fix);
 }
 
-/// Warns of arguments that begin with `~/`: only a shell replaces that.
+/// Warns of arguments that start with `~/`: only a shell replaces that.
 fn home_of_shell(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
     let Some(ConfigValue::List(args)) = server.child("args").map(|args| &args.value) else {
         return;
@@ -204,7 +204,7 @@ fn is_pinned(word: &str) -> bool {
     }
     let version = match word.split_once("==") {
         Some((_, version)) => Some(version),
-        // A scope begins with `@` as well, and a user stands before `@` in a URL.
+        // A scope starts with `@`, too, and a user comes before `@` in a URL.
         None => word
             .rsplit_once(['@', '#'])
             .filter(|(name, rest)| !name.is_empty() && !rest.contains('/'))

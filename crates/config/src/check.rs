@@ -27,17 +27,19 @@ pub(super) fn check_tree(
 /// True if the config accepts a setting of a server.
 pub(super) fn accepts_setting(name: &str, key: &str, value: &ConfigNode) -> bool {
     let mut faults = ProblemCollector::default();
-    let table = |key: &str, inner: ConfigNode| {
-        let mut node = ConfigNode::table(inner.span);
-        if let Some(table) = node.as_table_mut() {
-            table.insert(key.to_owned(), inner);
-        }
-        node
-    };
     // Each setting is checked alone: an error of one key would otherwise count against all of them.
-    let mut tree = table("servers", table(name, table(key, value.clone())));
+    let server = table_with(name, table_with(key, value.clone()));
+    let mut tree = table_with("servers", server);
     check_tree(&mut tree, &|_| false, &mut faults);
     faults.errors.is_empty()
+}
+
+fn table_with(key: &str, inner: ConfigNode) -> ConfigNode {
+    let mut node = ConfigNode::table(inner.span);
+    if let Some(table) = node.as_table_mut() {
+        table.insert(key.to_owned(), inner);
+    }
+    node
 }
 
 struct SchemaCheck<'a> {
@@ -89,7 +91,7 @@ impl SchemaCheck<'_> {
     }
 
     fn table(&mut self, node: &mut ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
-        let place = node.key;
+        let span = node.key;
         let Some(table) = node.as_table_mut() else {
             return false;
         };
@@ -98,7 +100,7 @@ impl SchemaCheck<'_> {
                 let message = format!("`{}` is missing", path.key(name));
                 self.faults.for_setting(path).error(
                     ProblemKind::Missing,
-                    place,
+                    span,
                     message,
                     format!("add `{name}`"),
                 );
@@ -183,12 +185,6 @@ impl SchemaCheck<'_> {
     }
 
     fn scalar(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
-        let mut wrong = |message: String, fix: String| {
-            self.faults
-                .for_setting(path)
-                .error(ProblemKind::Value, node.span, message, fix);
-            false
-        };
         match &node.value {
             ConfigValue::Text(text) => {
                 if let Some(words) = rule.words().filter(|words| !words.contains(&text.as_str())) {
@@ -202,17 +198,21 @@ impl SchemaCheck<'_> {
                         Some(word) => format!("did you mean `{word}`?"),
                         None => format!("use {}", alternatives(&words)),
                     };
-                    return wrong(format!("`{path}` cannot be {shown}"), fix);
+                    return self.reject(node, path, format!("`{path}` cannot be {shown}"), fix);
                 }
                 let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
                 if rule.number("minLength").is_some_and(|min| length < min) {
-                    return wrong(
+                    return self.reject(
+                        node,
+                        path,
                         format!("`{path}` is empty"),
                         "write at least one character".to_owned(),
                     );
                 }
                 if let Some(max) = rule.number("maxLength").filter(|max| length > *max) {
-                    return wrong(
+                    return self.reject(
+                        node,
+                        path,
                         format!("`{path}` is too long"),
                         format!("use at most {max} characters"),
                     );
@@ -230,10 +230,24 @@ impl SchemaCheck<'_> {
                     (Some(min), None) => format!("write a number of at least {min}"),
                     _ => format!("write a number of at most {}", max.unwrap_or(i64::MAX)),
                 };
-                wrong(format!("`{path}` is out of range"), fix)
+                self.reject(node, path, format!("`{path}` is out of range"), fix)
             }
             _ => true,
         }
+    }
+
+    /// Reports a wrong value. False, since it must be removed.
+    fn reject(
+        &mut self,
+        node: &ConfigNode,
+        path: &ConfigPath,
+        message: String,
+        fix: String,
+    ) -> bool {
+        self.faults
+            .for_setting(path)
+            .error(ProblemKind::Value, node.span, message, fix);
+        false
     }
 
     fn unit(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
@@ -284,22 +298,23 @@ fn unavailable(path: &ConfigPath, node: &ConfigNode) -> Option<&'static str> {
     if steps.first() == Some(&"defaults") {
         steps.splice(0..1, ["servers", "*"]);
     }
-    let same = |pattern: &str| {
-        let parts: Vec<&str> = pattern.split('.').collect();
-        parts.len() == steps.len()
-            && parts
-                .iter()
-                .zip(&steps)
-                .all(|(part, step)| *part == "*" || part == step)
-    };
     let found = UNAVAILABLE.iter().find(|(pattern, value, _)| {
-        same(pattern)
+        matches_pattern(&steps, pattern)
             && value.is_none_or(|value| {
                 node.as_text()
                     .is_some_and(|text| is_value(text.trim(), value))
             })
     });
     found.map(|(_, _, fix)| *fix)
+}
+
+fn matches_pattern(steps: &[&str], pattern: &str) -> bool {
+    let parts: Vec<&str> = pattern.split('.').collect();
+    parts.len() == steps.len()
+        && parts
+            .iter()
+            .zip(steps)
+            .all(|(part, step)| *part == "*" || part == step)
 }
 
 /// True if a text is this value, or a URL of this scheme.

@@ -140,18 +140,13 @@ mod tests {
 
     #[test]
     fn values_of_a_server_that_does_not_run_are_not_checked() {
-        let server = |enabled| {
-            format!(
-                "[servers.a]\nurl = \"http://a/\"\ntimeout = \"${{NOT_SET}}\"\nenabled = \
-                 {enabled}\n"
-            )
-        };
-        assert_eq!(errors(&server(false)), "");
-        assert!(errors(&server(true)).contains("NOT_SET is not set"));
-        let server = |enabled| {
-            format!("[servers.a]\nurl = \"http://a/\"\ntimeout = \"soon\"\nenabled = {enabled}\n")
-        };
-        assert_eq!(errors(&server(false)), "");
-        assert!(errors(&server(true)).contains("`servers.a.timeout`: \"soon\" is not a duration"));
+        for (timeout, expected) in [
+            ("${NOT_SET}", "NOT_SET is not set"),
+            ("soon", "`servers.a.timeout`: \"soon\" is not a duration"),
+        ] {
+            let server = format!("[servers.a]\nurl = \"http://a/\"\ntimeout = \"{timeout}\"\n");
+            assert_eq!(errors(&format!("{server}enabled = false\n")), "");
+            assert!(errors(&format!("{server}enabled = true\n")).contains(expected));
+        }
     }
 }

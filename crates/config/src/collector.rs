@@ -1,7 +1,7 @@
 //! Problems found while a config is read.
 //!
 //! Owns their collection and order. Does not look for problems. Invariant: problems are sorted by
-//! their place, and none is there twice.
+//! their location, and none is there twice.
 
 use std::collections::HashSet;
 
@@ -13,9 +13,9 @@ use super::tree::{ConfigPath, SourceSpan};
 /// other byte.
 const SHOWN_MAX: usize = 100;
 
-/// Problem while the config is still being read. Its place is not resolved yet.
+/// Problem while the config is still being read. Its location is not resolved yet.
 #[derive(Clone, Debug)]
-pub(super) struct PlacedProblem {
+pub(super) struct SpannedProblem {
     pub(super) kind: ProblemKind,
     pub(super) span: SourceSpan,
     pub(super) message: String,
@@ -26,8 +26,8 @@ pub(super) struct PlacedProblem {
 /// Problems found so far.
 #[derive(Debug, Default)]
 pub(super) struct ProblemCollector {
-    pub(super) errors: Vec<PlacedProblem>,
-    pub(super) warnings: Vec<PlacedProblem>,
+    pub(super) errors: Vec<SpannedProblem>,
+    pub(super) warnings: Vec<SpannedProblem>,
     /// Server that the next problem belongs to.
     server: Option<String>,
 }
@@ -48,7 +48,7 @@ impl ProblemCollector {
     ) {
         // Taken, so that a later problem without `about` does not blame this server.
         let server = self.server.take();
-        self.errors.push(PlacedProblem {
+        self.errors.push(SpannedProblem {
             kind,
             span,
             message: message.into(),
@@ -65,7 +65,7 @@ impl ProblemCollector {
         fix: impl Into<String>,
     ) {
         let server = self.server.take();
-        self.warnings.push(PlacedProblem {
+        self.warnings.push(SpannedProblem {
             kind,
             span,
             message: message.into(),
@@ -74,8 +74,8 @@ impl ProblemCollector {
         });
     }
 
-    /// Resolves places. Sorts by the order of the sources, and drops repeated problems. The first
-    /// hundred are shown.
+    /// Resolves locations. Sorts by the order of the sources, and drops repeated problems. The
+    /// first hundred are shown.
     pub(super) fn finish(self, sources: &ConfigSources) -> ConfigProblems {
         // An error costs its server, so that server has to be named even if nobody reads the error.
         let errors = resolve(self.errors, sources, |error| error.server.is_some());
@@ -90,11 +90,11 @@ impl ProblemCollector {
 
 /// Resolves problems of one kind. Those that nobody would read are counted, unless they are needed.
 fn resolve(
-    mut faults: Vec<PlacedProblem>,
+    mut faults: Vec<SpannedProblem>,
     sources: &ConfigSources,
-    is_needed: fn(&PlacedProblem) -> bool,
+    is_needed: fn(&SpannedProblem) -> bool,
 ) -> Vec<ConfigProblem> {
-    // A stable sort keeps the order of the checks within one place.
+    // A stable sort keeps the order of the checks at one location.
     faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
     let (mut problems, mut seen, mut unshown): (Vec<ConfigProblem>, _, usize) =
         (Vec::new(), HashSet::new(), 0);
@@ -108,17 +108,17 @@ fn resolve(
         }
         let (origin, snippet) = match problems.len() < SHOWN_MAX {
             true => sources.locate(fault.span, fault.kind),
-            // A place costs as much as what stands before it on its line.
+            // A location costs as much as the text before it on its line.
             false => (ProblemOrigin::Nowhere, None),
         };
-        let PlacedProblem {
+        let SpannedProblem {
             kind,
             message,
             fix,
             server,
             ..
         } = fault;
-        // After one syntax error, a parser often reports more about the same place.
+        // After one syntax error, a parser often reports more about the same location.
         let again = kind == ProblemKind::Syntax
             && problems
                 .last()
@@ -178,7 +178,8 @@ mod tests {
         let mut sources = ConfigSources::default();
         sources.file(std::path::Path::new("a.json"), "x".repeat(60_000));
         let problems = faults.finish(&sources);
-        assert_eq!((problems.errors.len(), problems.warnings.len()), (102, 101));
+        assert_eq!(problems.errors.len(), 102);
+        assert_eq!(problems.warnings.len(), 101);
         assert_eq!(problems.errors[100].server.as_deref(), Some("last"));
         assert_eq!(
             problems.errors[101].message,

@@ -1,6 +1,6 @@
-//! Declarations of keys: facts about a key that are no part of its value.
+//! Declarations of keys: facts about a key that aren't part of its value.
 //!
-//! Owns their meaning. Does not hold them: each stands at its key, as an attribute that the schema
+//! Owns their meaning. Does not hold them: each is at its key, as an attribute that the schema
 //! repeats (`limits`). Invariant: a key without one applies at once.
 
 use std::collections::BTreeSet;

@@ -291,35 +291,38 @@ impl<'a> KeyTable<'a> {
             .map_or(rule, |name| self.root.pointer(&name[1..]).unwrap())
     }
 
-    /// Keys with their rules, as they are declared. Lists of tables have a table of their own.
+    /// Keys with their rules, as they are declared. Lists of tables have their own table.
     fn keys(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let shared = &self.root["$defs"]["ServerOptions"]["properties"];
         let is_server = self.name == "servers.NAME";
         let keys = self.rule["properties"].as_object().into_iter().flatten();
-        let is_table = |rule: &Value| {
-            rule["items"].is_object() && self.deref(&rule["items"])["properties"].is_object()
-        };
         let keys: Vec<_> = keys
-            .filter(|(key, rule)| !(is_table(rule) || is_server && shared[*key].is_object()))
+            .filter(|(_, rule)| !self.is_table_list(rule))
+            .filter(|(key, _)| !(is_server && shared[*key].is_object()))
             .collect();
         keys.into_iter()
     }
 
+    fn is_table_list(&self, rule: &'a Value) -> bool {
+        rule["items"].is_object() && self.deref(&rule["items"])["properties"].is_object()
+    }
+
     fn rows(&self) -> String {
-        let row = |(key, rule): (&String, &'a Value)| {
-            let mark = if self.needs_restart || needs_restart(rule) {
-                " ↻"
-            } else {
-                ""
-            };
-            let default = self.cell(key);
-            let kind = self.kind(rule);
-            format!(
-                "| `{key}`{mark} | {kind} | {default} | {} |\n",
-                meaning(rule)
-            )
+        self.keys().map(|(key, rule)| self.row(key, rule)).collect()
+    }
+
+    fn row(&self, key: &str, rule: &'a Value) -> String {
+        let mark = if self.needs_restart || needs_restart(rule) {
+            " ↻"
+        } else {
+            ""
         };
-        self.keys().map(row).collect()
+        let default = self.cell(key);
+        let kind = self.kind(rule);
+        format!(
+            "| `{key}`{mark} | {kind} | {default} | {} |\n",
+            meaning(rule)
+        )
     }
 
     fn limit_rows(&self) -> String {
@@ -355,14 +358,14 @@ impl<'a> KeyTable<'a> {
 
     fn kind(&self, declared: &'a Value) -> String {
         if let Some(choices) = declared["anyOf"].as_array() {
-            let kind = |choice: &'a Value| {
-                if choice["type"] == "boolean" {
-                    "`false`".to_owned()
-                } else {
-                    self.kind(choice)
-                }
-            };
-            return choices.iter().map(kind).collect::<Vec<_>>().join(" or ");
+            return choices
+                .iter()
+                .map(|choice| match choice["type"] == "boolean" {
+                    true => "`false`".to_owned(),
+                    false => self.kind(choice),
+                })
+                .collect::<Vec<_>>()
+                .join(" or ");
         }
         let rule = self.deref(declared);
         let words = rule["oneOf"]
@@ -401,7 +404,7 @@ impl<'a> KeyTable<'a> {
                 Value::Null => format!("# {key} = {}", self.toml(rule, &self.sample(rule))),
                 default => format!("{key} = {}", self.toml(rule, default)),
             };
-            // A long line stands alone, and its comment below it.
+            // A long line has its comment below it.
             let mut line = if line.len() < COMMENT {
                 line
             } else {

@@ -22,21 +22,22 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, String>, EnvLineError> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let fault = |why| EnvLineError { line: at + 1, why };
-        // People also source such a file in a shell.
-        let assignment = line.strip_prefix("export ").map_or(line, str::trim_start);
-        let (name, value) = assignment
-            .split_once('=')
-            .ok_or_else(|| fault("it has no `=`"))?;
-        if !is_name(name) {
-            return Err(fault(
-                "what stands before `=` is not the name of a variable",
-            ));
-        }
-        let value = unquoted(value.trim()).ok_or_else(|| fault("its quotes do not match"))?;
+        let (name, value) =
+            parse_assignment(line).map_err(|why| EnvLineError { line: at + 1, why })?;
         variables.insert(name.to_owned(), value);
     }
     Ok(variables)
+}
+
+fn parse_assignment(line: &str) -> Result<(&str, String), &'static str> {
+    // People also source such a file in a shell.
+    let assignment = line.strip_prefix("export ").map_or(line, str::trim_start);
+    let (name, value) = assignment.split_once('=').ok_or("it has no `=`")?;
+    if !is_name(name) {
+        return Err("what stands before `=` is not the name of a variable");
+    }
+    let value = unquoted(value.trim()).ok_or("its quotes do not match")?;
+    Ok((name, value))
 }
 
 /// Returns the line of a variable, as a shell and systemd read it, too. `None` if a line cannot
@@ -45,28 +46,30 @@ pub fn line(name: &str, value: &str) -> Option<String> {
     if !is_name(name) || value.chars().any(|c| c.is_control()) {
         return None;
     }
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    Some(match (value.chars().all(is_plain), value.contains('\'')) {
+    let is_plain = value
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c));
+    Some(match (is_plain, value.contains('\'')) {
         (true, _) => format!("{name}={value}"),
         (false, false) => format!("{name}='{value}'"),
-        (false, true) => {
-            let escape = |c: char| {
-                if ESCAPED.contains(c) {
-                    format!("\\{c}")
-                } else {
-                    c.to_string()
-                }
-            };
-            format!(
-                "{name}=\"{}\"",
-                value.chars().map(escape).collect::<String>()
-            )
-        }
+        (false, true) => format!(
+            "{name}=\"{}\"",
+            value.chars().map(escape).collect::<String>()
+        ),
     })
 }
 
-/// Characters that a backslash stands before in double quotes.
+/// Characters that need a backslash in double quotes.
 const ESCAPED: &str = "\\\"$`";
+
+/// Writes a character for double quotes.
+fn escape(c: char) -> String {
+    if ESCAPED.contains(c) {
+        format!("\\{c}")
+    } else {
+        c.to_string()
+    }
+}
 
 fn is_name(name: &str) -> bool {
     // POSIX, Environment Variables: names of letters, digits and underscores, without a digit in
@@ -76,12 +79,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn unquoted(value: &str) -> Option<String> {
-    let inside = |quote: char| {
-        value
-            .strip_prefix(quote)
-            .map(|rest| rest.strip_suffix(quote))
-    };
-    match (inside('\''), inside('"')) {
+    match (inside(value, '\''), inside(value, '"')) {
         (Some(text), _) => text.filter(|text| !text.contains('\'')).map(str::to_owned),
         (_, Some(text)) => unescaped(text?),
         // A comment needs a space before it: `#` is a character of passwords.
@@ -94,6 +92,12 @@ fn unquoted(value: &str) -> Option<String> {
                 .to_owned(),
         ),
     }
+}
+
+/// Returns the text inside quotes. `Some(None)` if only the first of them is there.
+fn inside(value: &str, quote: char) -> Option<Option<&str>> {
+    let rest = value.strip_prefix(quote)?;
+    Some(rest.strip_suffix(quote))
 }
 
 fn unescaped(text: &str) -> Option<String> {

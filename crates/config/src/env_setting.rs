@@ -1,7 +1,7 @@
 //! Env file that a config names: `gateway.env_file`.
 //!
-//! Owns its place, its bound and its problems. Does not know its format (`env_file`) and does not
-//! replace references (`expand`). Invariant: no message quotes a value.
+//! Owns its location, its bound and its problems. Does not know its format (`env_file`) and does
+//! not replace references (`expand`). Invariant: no message quotes a value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(super) fn read_variables<'a>(
     faults: &mut ProblemCollector,
 ) -> ReferenceVariables<'a> {
     let process = ReferenceVariables::of_process(&options.env);
-    let Some((node, path)) = named(merged, &process, sources) else {
+    let Some((node, path)) = find_env_file(merged, &process, sources) else {
         return process;
     };
     let shown = path.display().to_string();
@@ -58,7 +58,7 @@ pub(super) fn read_variables<'a>(
 }
 
 /// Finds the setting, and the path that it names.
-fn named<'a>(
+fn find_env_file<'a>(
     merged: &'a ConfigNode,
     process: &ReferenceVariables<'_>,
     sources: &ConfigSources,
@@ -108,13 +108,14 @@ pub fn env_file_in_config(options: &LoadOptions<'_>) -> Result<Option<PathBuf>, 
     let layers = read_layers(options, &mut sources, &mut faults)?;
     let merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(SourceSpan::BUILT_IN));
     let process = ReferenceVariables::of_process(&options.env);
-    Ok(named(&merged, &process, &sources).map(|(_, path)| path))
+    Ok(find_env_file(&merged, &process, &sources).map(|(_, path)| path))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::load;
 
     #[test]
     fn a_config_reads_the_variables_of_its_env_file() {
@@ -127,20 +128,18 @@ mod tests {
         let env = [("WHERE", "the"), ("TWO", "process")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let options = LoadOptions::of_files(vec![at("moongate.toml")], env.into());
-        let load = || {
-            super::super::load(&LoadOptions {
-                tolerance: Default::default(),
-                ..options.clone()
-            })
+        let strict = LoadOptions {
+            tolerance: Default::default(),
+            ..options.clone()
         };
-        let error = load().unwrap_err().to_string();
+        let error = load(&strict).unwrap_err().to_string();
         assert!(
             error.contains("gateway.env_file") && error.contains("the.env"),
             "{error}"
         );
         std::fs::write(at("the.env"), "ONE=s3cr3t\nTWO=file\n").unwrap();
         private_file::make_private(&at("the.env")).unwrap();
-        let loaded = load().unwrap();
+        let loaded = load(&strict).unwrap();
         let printed = loaded.print();
         // Values of the file count as secrets.
         assert!(
@@ -156,7 +155,7 @@ mod tests {
         assert_eq!(env_file_in_config(&options), Ok(Some(at("the.env"))));
         // Texts that are not written yet are checked in the same way.
         let texts = [(at("the.env"), "ONE s3cr3t\n".to_owned())].into();
-        let error = super::super::load(&LoadOptions {
+        let error = load(&LoadOptions {
             texts,
             ..options.clone()
         })
@@ -171,7 +170,7 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             std::fs::set_permissions(at("the.env"), std::fs::Permissions::from_mode(0o644))
                 .unwrap();
-            assert!(load().unwrap().warnings[0].fix.contains("chmod 600"));
+            assert!(load(&strict).unwrap().warnings[0].fix.contains("chmod 600"));
         }
     }
 }

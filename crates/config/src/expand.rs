@@ -177,7 +177,7 @@ fn reference(
     env: &ReferenceVariables<'_>,
     directory: Option<&FilePath>,
 ) -> Result<ExpandedText, DanglingReference> {
-    // Every file counts as a secret: that is what people keep in files of their own.
+    // Every file counts as a secret: that is what people keep in separate files.
     if let Some(path) = inside.strip_prefix("file:") {
         return Ok(ExpandedText {
             text: read_file(path, directory)?,
@@ -352,17 +352,20 @@ mod tests {
         );
     }
 
+    fn nested_defaults(depth: usize) -> String {
+        format!("{}x{}", "${B:-".repeat(depth), "}".repeat(depth))
+    }
+
     #[test]
     fn nested_defaults_end_at_a_depth() {
-        let nested = |n: usize| format!("{}x{}", "${B:-".repeat(n), "}".repeat(n));
-        assert_eq!(run(&nested(NESTED_MAX)).as_deref(), Ok("x"));
+        assert_eq!(run(&nested_defaults(NESTED_MAX)).as_deref(), Ok("x"));
         for n in [NESTED_MAX + 1, 5_000, 200_000] {
             assert_eq!(
-                run(&nested(n)).unwrap_err(),
+                run(&nested_defaults(n)).unwrap_err(),
                 "more than 16 references are nested"
             );
         }
-        // An escape opens nothing, and references in a row are no nesting.
+        // An escape opens nothing, and references in a row aren't nested.
         assert_eq!(
             run(&"${B:-$${A}}".repeat(100)).map(|text| text.len()),
             Ok(400)
@@ -380,7 +383,8 @@ mod tests {
             Some(directory.path()),
         )
         .unwrap();
-        assert_eq!((found.text.as_str(), found.secret), ("<hush>", true));
+        assert_eq!(found.text, "<hush>");
+        assert!(found.secret);
         assert!(
             expand_text(
                 "${file:none}",

@@ -44,13 +44,13 @@ pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]
 /// Joins the problems into one line for the status.
 fn reason(problems: &[&ConfigProblem]) -> String {
     let messages = problems.iter().take(QUOTED_MAX).map(|problem| {
-        let place = match &problem.origin {
+        let location = match &problem.origin {
             ProblemOrigin::File { path, line, .. } => format!(" ({}:{line})", path.display()),
             ProblemOrigin::Variable(name) => format!(" (environment variable {name})"),
             ProblemOrigin::Flag(name) => format!(" (flag {name})"),
             ProblemOrigin::Nowhere => String::new(),
         };
-        format!("{}{place}: {}", shown_message(problem), problem.fix)
+        format!("{}{location}: {}", shown_message(problem), problem.fix)
     });
     let mut messages: Vec<String> = messages.collect();
     if problems.len() > QUOTED_MAX {

@@ -1,6 +1,6 @@
 //! Addresses of a config's gateway, for commands that talk to it.
 //!
-//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys, whose
+//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not read servers and keys, whose
 //! references may be set only for the gateway. Invariant: a `gateway` table with a problem gives no
 //! address.
 

@@ -1,7 +1,7 @@
 //! Values of variables and headers that say nothing about a login.
 //!
-//! Owns their looks and their names. Does not know secrets (`redact`). Invariant: a word that could
-//! be a password is not harmless by its look.
+//! Owns their forms and their names. Does not know secrets (`redact`). Invariant: a word that could
+//! be a password is not harmless by its form.
 
 use moongate_telemetry::secret_look::{is_uuid, secret_ranges};
 
@@ -154,11 +154,13 @@ fn is_version(value: &str) -> bool {
         .map_or(value, |(_, version)| version);
     let number = behind.trim_start_matches(['^', '~', '>', '<', '=', 'v']);
     let main = number.split(['-', '+']).next().unwrap_or_default();
-    let is_numeric = |part: &str| {
-        !part.is_empty() && part.len() <= 8 && part.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let dotted = main.split('.').all(is_numeric) && (main.contains('.') || behind.starts_with('v'));
+    let dotted =
+        main.split('.').all(is_short_number) && (main.contains('.') || behind.starts_with('v'));
     dotted && number.len() <= 40
+}
+
+fn is_short_number(part: &str) -> bool {
+    !part.is_empty() && part.len() <= 8 && part.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::collector::ProblemCollector;
 use super::options::LoadOptions;
 use super::problem::{ConfigProblems, ProblemKind};
 use super::reference_variables::ReferenceVariables;
-use super::source::{ConfigSources, FileFormat, LISTEN_PLACE};
+use super::source::{ConfigSources, FileFormat, LISTEN_SPAN};
 use super::tree::{ConfigNode, ConfigPath, SourceSpan};
 use super::{advice, client_formats, expand, merge, parse};
 
@@ -47,7 +47,7 @@ pub(super) fn read_layers(
     // Variables may use the aliases of clients, too.
     client_formats::normalise(&mut variables, None, faults);
     layers.push(variables);
-    layers.push(merge::flags(&options.listen, LISTEN_PLACE));
+    layers.push(merge::flags(&options.listen, LISTEN_SPAN));
     Ok(layers)
 }
 
@@ -126,15 +126,20 @@ pub(super) fn expand_all(
     sources: &ConfigSources,
     faults: &mut ProblemCollector,
 ) -> Vec<PathBuf> {
-    // `expand` changes the tree while `unused` reads it.
+    // `expand` changes the tree while the test for unused servers reads it.
     let before = tree.clone();
-    let unused = |path: &ConfigPath| before.is_unused(path, &options.only);
     let lookup = expand::ReferenceLookup {
         variables,
         sources,
         files: RefCell::default(),
     };
-    expand::expand(tree, &ConfigPath::root(), &lookup, &unused, faults);
+    expand::expand(
+        tree,
+        &ConfigPath::root(),
+        &lookup,
+        &|path: &ConfigPath| before.is_unused(path, &options.only),
+        faults,
+    );
     let mut files = lookup.files.into_inner();
     files.extend(variables.path.clone());
     files

@@ -1,6 +1,6 @@
 //! Config: files, environment and flags become a [`Plan`].
 //!
-//! The steps: each source becomes a tree with places (`parse`), forms of clients become ours
+//! The steps: each source becomes a tree with spans (`parse`), forms of clients become ours
 //! (`client_formats`), and figment merges the layers (`merge`). References are replaced (`expand`),
 //! keys and types are checked against the schema (`check`), and values become settings (`resolve`).
 //! Does not start anything. Invariant: a plan has no problems, except those that cost only the
@@ -34,7 +34,7 @@ mod merge;
 mod options;
 mod parse;
 mod parsed_servers;
-mod places;
+mod config_locations;
 mod plan;
 mod popular;
 mod problem;
@@ -47,7 +47,7 @@ mod schema;
 mod secret_variable;
 mod server_keys;
 mod server_names;
-mod setting_places;
+mod setting_locations;
 mod source;
 mod suggest;
 mod tree;
@@ -55,6 +55,7 @@ mod unavailable;
 
 pub use choices::DiscoveryMode;
 pub use client_formats::split_command;
+pub use config_locations::{ConfigLocations, ReadFile};
 pub use declarations::{differing_keys, restart_keys, with_keys_of};
 pub use editor_schema::json_schema;
 pub use env_setting::{env_file_in_config, env_file_variables};
@@ -69,7 +70,6 @@ pub use moongate_telemetry::secret_names::sounds_secret;
 pub use moongate_units::{RateSetting, duration};
 pub use options::{ErrorTolerance, LoadOptions};
 pub use parsed_servers::{ParsedServer, ParsedServers, parse_servers};
-pub use places::{ConfigPlaces, ReadFile};
 pub use plan::{DiscoverySettings, LogSettings, Plan, ViewSettings};
 pub use popular::{
     PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server,
@@ -82,5 +82,5 @@ pub use resolve::usual_state_folder;
 pub use schema::ConfigSchema;
 pub use secret_variable::{VariableNames, secret_reference};
 pub use server_names::{UnusedNames, legal_name as legal_server_name};
-pub use setting_places::{SettingPlace, SettingPlaces};
+pub use setting_locations::{SettingLocation, SettingLocations};
 pub use source::{search, users_file};

@@ -1,16 +1,16 @@
 //! Loader of a config: all steps from the sources to a plan.
 //!
 //! Owns the order of the steps, and what a problem costs. Does not know keys. Invariant: all
-//! problems are reported at once, each with its place.
+//! problems are reported at once, each with its location.
 
 use std::path::PathBuf;
 
 use super::collector::ProblemCollector;
+use super::config_locations::ConfigLocations;
 use super::env_setting::read_variables;
 use super::file::ConfigFile;
 use super::layers::{expand_all, read_layers};
 use super::options::{ErrorTolerance, LoadOptions};
-use super::places::ConfigPlaces;
 use super::plan::Plan;
 use super::problem::{ConfigProblem, ConfigProblems, ProblemKind};
 use super::resolve;
@@ -35,8 +35,8 @@ pub struct LoadedConfig {
     pub sources: Vec<PathBuf>,
     /// Files that were read, and files that values refer to.
     pub files: Vec<PathBuf>,
-    /// Places of servers and of their rules.
-    pub places: ConfigPlaces,
+    /// Locations of servers and of their rules.
+    pub locations: ConfigLocations,
     resolved: serde_json::Value,
 }
 
@@ -73,7 +73,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         report_bug(&mut faults, &error);
         ConfigNode::table(SourceSpan::BUILT_IN)
     });
-    let places = ConfigPlaces::find(&layers, &sources);
+    let locations = ConfigLocations::find(&layers, &sources);
     let mut files = options.paths.clone();
     let mut advice = ProblemCollector::default();
     // Before references are replaced: advice is about the text that somebody wrote.
@@ -86,7 +86,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         &sources,
         &mut faults,
     ));
-    // The resolver needs the whole tree for places, so the check works on a copy.
+    // The resolver needs the whole tree for spans, so the check works on a copy.
     let mut checked = merged.clone();
     check::check_tree(
         &mut checked,
@@ -135,7 +135,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         failed,
         sources: options.paths.clone(),
         files,
-        places,
+        locations,
         resolved,
     })
 }
@@ -148,14 +148,14 @@ fn warn_of_no_server(options: &LoadOptions<'_>, faults: &mut ProblemCollector) {
     {
         let fix =
             "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
-        let place = SourceSpan {
+        let span = SourceSpan {
             source: last,
             start: 0,
             end: 0,
         };
         faults.warn(
             ProblemKind::Missing,
-            place,
+            span,
             "no server is configured: clients find nothing here",
             fix,
         );
@@ -164,22 +164,19 @@ fn warn_of_no_server(options: &LoadOptions<'_>, faults: &mut ProblemCollector) {
 
 /// True if a problem costs only the server that it names.
 fn is_tolerated(problem: &ConfigProblem, options: &LoadOptions<'_>) -> bool {
-    let is_failing = |name: &String| options.failing.contains(name);
-    problem
-        .server
-        .as_ref()
-        .is_some_and(|name| options.tolerance == ErrorTolerance::PerServer || is_failing(name))
+    problem.server.as_ref().is_some_and(|name| {
+        options.tolerance == ErrorTolerance::PerServer || options.failing.contains(name)
+    })
 }
 
 /// Returns the merged config as JSON, with secrets as `***` and dollar signs doubled.
 fn masked_config(merged: &ConfigNode) -> serde_json::Value {
     // A referenced value may be secret, although its key does not sound so.
     let mut resolved = merged.to_json(&|path, node| {
-        let masked = || redact::masked_node(path, node, before(merged, path), "***");
         if node.secret {
             Some("***".to_owned())
         } else {
-            masked()
+            redact::masked_node(path, node, before(merged, path), "***")
         }
     });
     escape(&mut resolved);

@@ -1,8 +1,8 @@
 //! Parts of a config's texts that are secret.
 //!
 //! Owns the choice between a whole text and parts of it. Does not know looks
-//! (`moongate_telemetry::secret_look`). Invariant: a value in doubt is secret, and of a URL the
-//! host and plain segments stay.
+//! (`moongate_telemetry::secret_look`). Invariant: a value in doubt is secret, and a URL keeps its
+//! host and plain segments.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use super::tree::ConfigPath;
 const HEADER_FLAGS: [&str; 3] = ["-H", "--header", "--headers"];
 /// Flags behind which a user and a password come.
 const USER_FLAGS: [&str; 3] = ["-u", "--user", "--proxy-user"];
-/// Maps of servers, whose names are no settings.
+/// Maps of servers, whose names aren't settings.
 const SERVER_MAPS: [&str; 5] = [
     "servers",
     "mcpServers",
@@ -72,11 +72,11 @@ pub(super) fn mask_text(
 
 /// Returns true for a flag whose value, the next word, is secret.
 fn names_next(flag: &str, value: &str) -> bool {
-    let is_place = has_plain_name(flag) && is_path(value);
+    let is_location = has_plain_name(flag) && is_path(value);
     flag.starts_with('-')
         && sounds_secret(flag)
         && !flag.contains(['=', ':'])
-        && !is_place
+        && !is_location
         && !is_count(flag, value)
 }
 
@@ -87,13 +87,13 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
     };
     let is_address = is_url(text);
     // Such a name says where a secret is, and not what it is.
-    let is_place = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
-    let is_named = |step: &&str| has_secret_part(step);
-    let is_below = match tables {
-        // The name of a server is no setting.
-        [map, _, rest @ ..] if SERVER_MAPS.contains(map) => rest.iter().any(is_named),
-        tables => tables.iter().any(is_named),
+    let is_location = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
+    let tables = match tables {
+        // A server's name isn't a setting.
+        [map, _, rest @ ..] if SERVER_MAPS.contains(map) => rest,
+        tables => tables,
     };
+    let is_below = tables.iter().any(|step| has_secret_part(step));
     let is_server = matches!(steps, [map, _] if SERVER_MAPS.contains(map));
     let is_value = is_in_secret_table(steps)
         && (sounds_secret(name) || !is_address && !is_harmless(name, text));
@@ -102,7 +102,7 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
     matches!(steps, ["auth" | "admin", "keys", _, "key"])
         || is_below
         || is_proxy
-        || !is_place && !is_server && (is_named(name) || is_value)
+        || !is_location && !is_server && (has_secret_part(name) || is_value)
 }
 
 fn is_in_secret_table(steps: &[&str]) -> bool {
@@ -116,9 +116,10 @@ fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;
     };
-    let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     !scheme.is_empty()
-        && scheme.bytes().all(is_scheme)
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
         && !rest.contains(|c: char| c.is_whitespace() || c == ';')
 }
 
@@ -148,26 +149,29 @@ fn argument_parts(text: &str, before: Option<&str>) -> Vec<Range<usize>> {
 
 /// Finds the secret of one argument. The value of `--env=NAME=value` has a name, too.
 fn argument_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
-    let in_value = || {
-        let (flag, value) = text
-            .split_once('=')
-            .filter(|(flag, _)| flag.starts_with('-'))?;
-        let start = flag.len() + 1;
-        named_part(value, Some(flag)).map(|part| start + part.start..start + part.end)
-    };
-    named_part(text, before).or_else(in_value)
+    named_part(text, before).or_else(|| part_in_value(text))
+}
+
+fn part_in_value(text: &str) -> Option<Range<usize>> {
+    let (flag, value) = text
+        .split_once('=')
+        .filter(|(flag, _)| flag.starts_with('-'))?;
+    let start = flag.len() + 1;
+    named_part(value, Some(flag)).map(|part| start + part.start..start + part.end)
+}
+
+/// Returns the rest of a text from a byte, without blanks before it. `None` if it has no secret.
+fn secret_from(text: &str, start: usize) -> Option<Range<usize>> {
+    let value = &text[start..];
+    let start = start + value.len() - value.trim_start().len();
+    let is_secret = !value.trim().is_empty() && !is_only_reference(value.trim());
+    is_secret.then_some(start..text.len())
 }
 
 /// Finds the secret of `--token=x`, `Authorization: x`, `-pPASS`, or `user:password` behind `-u`.
 fn named_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
-    let part = |start: usize| {
-        let value = &text[start..];
-        let start = start + value.len() - value.trim_start().len();
-        let is_secret = !value.trim().is_empty() && !is_only_reference(value.trim());
-        is_secret.then_some(start..text.len())
-    };
     if let Some(password) = text.strip_prefix("-p").filter(|rest| is_password(rest)) {
-        return part(text.len() - password.len());
+        return secret_from(text, text.len() - password.len());
     }
     let at = text.find(['=', ':'])?;
     let name = text[..at].trim_start_matches('-');
@@ -177,9 +181,9 @@ fn named_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
     let is_user = before.is_some_and(|flag| USER_FLAGS.contains(&flag));
     let is_named =
         sounds_secret(name) && !name.contains(['/', '@', '.']) && !rest.starts_with("//");
-    let is_place = has_plain_name(name) && is_path(rest) || is_count(name, rest);
-    (is_named && !is_place || is_header || is_user)
-        .then(|| part(at + 1))
+    let is_location = has_plain_name(name) && is_path(rest) || is_count(name, rest);
+    (is_named && !is_location || is_header || is_user)
+        .then(|| secret_from(text, at + 1))
         .flatten()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns trees of the environment and the flags, and the merge itself (by figment, which no other
 //! file names). Does not check values. Invariant: tables merge, every other value is replaced, and
-//! each value keeps the place of its layer.
+//! each value keeps the span of its layer.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ const PREFIX: &str = "MOONGATE_";
 /// that calls itself.
 const LEVELS_MAX: usize = 16;
 
-/// Variables that look like settings of a section, but belong to commands.
+/// Variables that read like settings of a section, but belong to commands.
 const COMMAND_VARIABLES: [&str; 1] = ["ADMIN_KEY"];
 
 /// Layer of the config in figment's form.
@@ -81,25 +81,20 @@ fn to_figment(node: &ConfigNode) -> Merged {
     }
 }
 
-/// Gives a merged value the place of the strongest layer that has it.
+/// Gives a merged value the span of the strongest layer that has it.
 fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
     let (span, key) = layers
         .last()
         .map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| {
             (node.span, node.key)
         });
-    let below = |step: &str| {
-        layers
-            .iter()
-            .filter_map(|layer| layer.child(step))
-            .collect::<Vec<_>>()
-    };
     let value = match merged {
         Merged::String(_, text) => ConfigValue::Text(text),
         Merged::Char(_, c) => ConfigValue::Text(c.to_string()),
         Merged::Bool(_, value) => ConfigValue::Bool(value),
         Merged::Num(_, number) => {
-            // figment has many types of numbers. The schema only tells integers from others.
+            // figment has many types of numbers. The schema only distinguishes integers from other
+            // numbers.
             let whole = number.to_i128().or_else(|| {
                 number
                     .to_u128()
@@ -119,7 +114,7 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
             ConfigValue::Table(
                 entries
                     .map(|(key, value)| {
-                        let node = locate(value, &below(&key));
+                        let node = locate(value, &children(layers, &key));
                         (key, node)
                     })
                     .collect(),
@@ -129,7 +124,7 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
             let located = items
                 .into_iter()
                 .enumerate()
-                .map(|(i, item)| locate(item, &below(&format!("[{i}]"))));
+                .map(|(i, item)| locate(item, &children(layers, &format!("[{i}]"))));
             ConfigValue::List(located.collect())
         }
     };
@@ -139,7 +134,14 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
     }
 }
 
-/// Reads the settings in the environment. Returns their tree and the variables' names, which places
+fn children<'a>(layers: &[&'a ConfigNode], step: &str) -> Vec<&'a ConfigNode> {
+    layers
+        .iter()
+        .filter_map(|layer| layer.child(step))
+        .collect()
+}
+
+/// Reads the settings in the environment. Returns their tree and the variables' names, which spans
 /// index.
 ///
 /// `known` has the layers below. Names of servers and views are matched with theirs, since a
@@ -201,7 +203,12 @@ pub(super) fn environment(
             );
             continue;
         }
-        EnvVariable { text, span, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
+        EnvVariable { text, span, faults }.put_value(
+            &mut tree,
+            &steps,
+            Some(schema.root()),
+            &levels,
+        );
     }
     (tree, names)
 }
@@ -215,7 +222,7 @@ struct EnvVariable<'a> {
 
 impl EnvVariable<'_> {
     /// Puts the value where the steps lead.
-    fn put(
+    fn put_value(
         &mut self,
         node: &mut ConfigNode,
         steps: &[&str],
@@ -243,7 +250,7 @@ impl EnvVariable<'_> {
             let child = table
                 .entry(name)
                 .or_insert_with(|| ConfigNode::table(self.span));
-            self.put(child, rest, rule, &known);
+            self.put_value(child, rest, rule, &known);
         }
     }
 }
@@ -260,10 +267,9 @@ fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode])
         .filter_map(|layer| layer.as_table())
         .flat_map(|table| table.keys().cloned());
     // A variable has no dashes, and is usually in upper case.
-    let same = |name: &String| name.replace('-', "_").eq_ignore_ascii_case(step);
     fixed
         .chain(given)
-        .find(same)
+        .find(|name| name.replace('-', "_").eq_ignore_ascii_case(step))
         .unwrap_or_else(|| step.to_ascii_lowercase())
 }
 
@@ -280,12 +286,12 @@ fn value(
         .flatten()
         .flat_map(SchemaRule::types)
         .collect();
-    let may_be = |name: &str| types.contains(&name);
     let trimmed = text.trim();
     // A list or table needs a syntax, and every shell can quote JSON.
-    // An IPv6 address begins with a bracket, too: `[::1]:8080` is no list.
+    // An IPv6 address starts with a bracket, too: `[::1]:8080` is not a list.
     let is_list = trimmed.starts_with('[') && trimmed.ends_with(']');
-    let structured = (may_be("array") && is_list) || (may_be("object") && trimmed.starts_with('{'));
+    let structured = (types.contains(&"array") && is_list)
+        || (types.contains(&"object") && trimmed.starts_with('{'));
     if structured {
         let mut own = ProblemCollector::default();
         let mut node = parse::parse(FileFormat::Json, trimmed, span.source, &mut own);
@@ -301,12 +307,12 @@ fn value(
         return node;
     }
     let value = match trimmed {
-        "true" if may_be("boolean") => ConfigValue::Bool(true),
-        "false" if may_be("boolean") => ConfigValue::Bool(false),
+        "true" if types.contains(&"boolean") => ConfigValue::Bool(true),
+        "false" if types.contains(&"boolean") => ConfigValue::Bool(false),
         _ => match trimmed.parse() {
             // A number may be meant as text, so the schema decides.
-            Ok(number) if may_be("integer") => ConfigValue::Int(number),
-            _ if may_be("array") && !may_be("string") => {
+            Ok(number) if types.contains(&"integer") => ConfigValue::Int(number),
+            _ if types.contains(&"array") && !types.contains(&"string") => {
                 let items = trimmed
                     .split(',')
                     .map(str::trim)
@@ -317,7 +323,7 @@ fn value(
                         .collect(),
                 )
             }
-            _ if may_be("array") && trimmed.contains(',') => ConfigValue::List(
+            _ if types.contains(&"array") && trimmed.contains(',') => ConfigValue::List(
                 trimmed
                     .split(',')
                     .map(|item| ConfigNode::new(ConfigValue::Text(item.trim().to_owned()), span))
@@ -328,7 +334,7 @@ fn value(
     };
     ConfigNode::new(value, span)
 }
-// A variable has no lines, so every part of its value gets the variable's place.
+// A variable has no lines, so every part of its value gets the variable's span.
 
 fn move_to(node: &mut ConfigNode, span: SourceSpan) {
     (node.span, node.key) = (span, span);

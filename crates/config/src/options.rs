@@ -13,7 +13,7 @@ use moongate_platform::Platform;
 pub struct LoadOptions<'a> {
     /// Config files, weakest first. Empty for none, see [`search`].
     pub paths: Vec<PathBuf>,
-    /// Texts to read in place of these files' own: a config before it is written.
+    /// Texts to read instead of these files' own: a config before it is written.
     pub texts: BTreeMap<PathBuf, String>,
     /// Environment, for `MOONGATE_*` settings and for references in values.
     pub env: BTreeMap<String, String>,

@@ -148,13 +148,13 @@ impl FileParser<'_> {
     ) -> ConfigNode {
         let mut out = BTreeMap::new();
         for (key, value) in table {
-            let key_place = self.span(key.span().start, key.span().end);
+            let key_span = self.span(key.span().start, key.span().end);
             let node = self.toml_value(
                 value.get_ref(),
                 self.span(value.span().start, value.span().end),
                 faults,
             );
-            self.add(&mut out, key.get_ref(), key_place, node, faults);
+            self.add(&mut out, key.get_ref(), key_span, node, faults);
         }
         ConfigNode::new(ConfigValue::Table(out), span)
     }
@@ -170,7 +170,7 @@ impl FileParser<'_> {
             DeValue::Integer(number) => {
                 match i64::from_str_radix(number.as_str(), number.radix()) {
                     Ok(number) => ConfigValue::Int(number),
-                    // Too large for any setting. The check reports it, at its place.
+                    // Too large for any setting. The check reports it, at its location.
                     Err(_) => ConfigValue::Float(f64::INFINITY),
                 }
             }
@@ -181,14 +181,11 @@ impl FileParser<'_> {
             // YAML and JSON have no dates, so a date is text in every format.
             DeValue::Datetime(time) => ConfigValue::Text(time.to_string()),
             DeValue::Array(items) => {
-                let item = |item: &toml::Spanned<DeValue<'_>>, faults: &mut ProblemCollector| {
-                    self.toml_value(
-                        item.get_ref(),
-                        self.span(item.span().start, item.span().end),
-                        faults,
-                    )
-                };
-                ConfigValue::List(items.iter().map(|one| item(one, faults)).collect())
+                let items = items.iter().map(|item| {
+                    let span = self.span(item.span().start, item.span().end);
+                    self.toml_value(item.get_ref(), span, faults)
+                });
+                ConfigValue::List(items.collect())
             }
             DeValue::Table(table) => return self.toml_table(table, span, faults),
         };
@@ -295,17 +292,16 @@ impl FileParser<'_> {
 
     fn yaml_span(&self, location: serde_saphyr::Location) -> SourceSpan {
         let span = location.span();
-        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let start = match span.byte_offset() {
-            Some(start) => number(start),
+            Some(start) => saturating_usize(start),
             // Only the position in characters is known, so count them.
             None => self
                 .text
                 .char_indices()
-                .nth(number(span.offset()))
+                .nth(saturating_usize(span.offset()))
                 .map_or(self.text.len(), |(at, _)| at),
         };
-        let length = number(span.byte_len().unwrap_or_else(|| span.len()));
+        let length = saturating_usize(span.byte_len().unwrap_or_else(|| span.len()));
         let end = start.saturating_add(length).min(self.text.len());
         // A span may include the line break after the value.
         let shown = self
@@ -332,9 +328,9 @@ impl FileParser<'_> {
             YamlValue::Table(entries) => {
                 let mut table = BTreeMap::new();
                 for (key, node) in entries {
-                    let key_place = self.yaml_span(key.referenced);
+                    let key_span = self.yaml_span(key.referenced);
                     let node = self.yaml_value(node, faults);
-                    self.add(&mut table, &key.value, key_place, node, faults);
+                    self.add(&mut table, &key.value, key_span, node, faults);
                 }
                 ConfigValue::Table(table)
             }
@@ -343,7 +339,11 @@ impl FileParser<'_> {
     }
 }
 
-/// Takes the place out of an error. It is shown separately.
+fn saturating_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// Takes the location out of an error. It is shown separately.
 fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -353,7 +353,7 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
         .unwrap_or(line)
         .split_once(": ")
     {
-        Some((place, rest)) if place.starts_with("line ") => rest,
+        Some((start, rest)) if start.starts_with("line ") => rest,
         _ => line,
     };
     // The rest of that message is advice for programmers.
@@ -486,10 +486,8 @@ mod tests {
             let tree = parse(format, &text, 0, &mut faults);
             assert_eq!(secret_ranges_of(&tree, &text).len(), 1);
             assert_eq!(faults.errors.len(), 1);
-            assert_eq!(
-                (faults.errors[0].kind, &*faults.errors[0].message),
-                (ProblemKind::Syntax, "a key is too long")
-            );
+            assert_eq!(faults.errors[0].kind, ProblemKind::Syntax);
+            assert_eq!(&*faults.errors[0].message, "a key is too long");
         }
         // A key of half the length twice is as long.
         let half = "k".repeat(KEYS_MAX / 2);

@@ -43,7 +43,6 @@ pub struct ParsedServer {
 impl ParsedServer {
     /// Returns its URL, its command or its socket, without secrets.
     pub fn target(&self) -> String {
-        let text = |key: &str| self.masked.get(key).and_then(Value::as_str);
         let args = self
             .masked
             .get("args")
@@ -51,17 +50,22 @@ impl ParsedServer {
             .into_iter()
             .flatten()
             .filter_map(Value::as_str);
-        match (text("url"), text("command")) {
+        match (self.masked_text("url"), self.masked_text("command")) {
             (Some(url), _) => url.to_owned(),
             (None, Some(command)) => std::iter::once(command)
                 .chain(args)
                 .collect::<Vec<_>>()
                 .join(" "),
-            (None, None) => text("unix")
-                .or_else(|| text("tcp"))
+            (None, None) => self
+                .masked_text("unix")
+                .or_else(|| self.masked_text("tcp"))
                 .unwrap_or_default()
                 .to_owned(),
         }
+    }
+
+    fn masked_text(&self, key: &str) -> Option<&str> {
+        self.masked.get(key).and_then(Value::as_str)
     }
 
     /// Returns the secret texts of the settings.
@@ -104,9 +108,9 @@ pub struct ParsedServers {
 /// Reads the servers of a file's text: of our own format, or of any client's. Fails if the text
 /// does not parse.
 ///
-/// `path` tells the format by its extension, and often the client.
+/// `path` shows the format by its extension, and often the client.
 pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigProblems> {
-    // Editors on Windows begin files with a byte order mark, which no parser here accepts.
+    // Editors on Windows start files with a byte order mark, which no parser here accepts.
     let text = text.trim_start_matches('\u{feff}').to_owned();
     // Each key of each server is checked by the schema.
     let _schema = ConfigSchema::keep();
@@ -139,7 +143,7 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
         .chain(client_formats::SERVER_MAPS);
     // Looked up before the tree is normalised, which moves the servers away from that key.
     let wrapper = wrappers.into_iter().find(|key| tree.child(key).is_some());
-    // Read before the names become legal: the place of its key is what an entry keeps.
+    // Read before the names become legal: an entry keeps the span of its key.
     let mut source_names = BTreeMap::new();
     collect_names(&tree, NAMES_DEPTH, &mut source_names);
     client_formats::normalise(&mut tree, Some(path), &mut faults);
@@ -213,7 +217,7 @@ pub(crate) fn written_servers(path: &Path, text: &str) -> BTreeMap<String, Map<S
         .collect()
 }
 
-/// Collects the names of tables and named items, by the places of their keys.
+/// Collects the names of tables and named items, by the spans of their keys.
 fn collect_names(node: &ConfigNode, depth: usize, names: &mut BTreeMap<usize, String>) {
     let Some(depth) = depth.checked_sub(1) else {
         return;
@@ -291,10 +295,8 @@ mod tests {
         let text = r#"{"mcpServers": {"My Server": {"command": "npx -y x", "env": {"A": "$TOKEN"}, "trust": true,
             "timeout": 600000, "excludeTools": ["rm"], "oauth": {"x": 1}}}}"#;
         let found = entries("/home/ada/.gemini/settings.json", text);
-        assert_eq!(
-            (&*found[0].name, &*found[0].source_name),
-            ("My-Server", "My Server")
-        );
+        assert_eq!(found[0].name, "My-Server");
+        assert_eq!(found[0].source_name, "My Server");
         let settings = json!({"args": ["-y", "x"], "command": "npx", "env": {"A": "${TOKEN}"},
             "timeout": "600s", "tools": {"deny": ["rm"]}});
         assert_eq!(Value::Object(found[0].settings.clone()), settings);
@@ -310,18 +312,19 @@ mod tests {
         let text = r#"{"mcpServers": {"a": {"command": "a", "timeout": 30, "retry": 3, "queue": -1, "icon": 5,
             "max_message": 1}}}"#;
         let found = entries("mcp.json", text);
-        let note = |key: &str| {
-            found[0]
-                .notes
-                .iter()
-                .find(|note| note.contains(&format!("{key}`")))
-                .unwrap()
-        };
-        assert!(note("timeout").contains("without a unit"));
+        assert!(note_of(&found[0], "timeout").contains("without a unit"));
         for key in ["retry", "queue", "icon"] {
-            assert!(note(key).contains("means nothing here"), "{}", note(key));
+            let note = note_of(&found[0], key);
+            assert!(note.contains("means nothing here"), "{note}");
         }
-        assert!(!note("max_message").contains("60s"));
+        assert!(!note_of(&found[0], "max_message").contains("60s"));
+    }
+
+    fn note_of<'a>(server: &'a ParsedServer, key: &str) -> &'a str {
+        let mut notes = server.notes.iter();
+        notes
+            .find(|note| note.contains(&format!("{key}`")))
+            .unwrap()
     }
 
     #[test]
@@ -357,21 +360,15 @@ mod tests {
             ("x.yaml", "extensions:\n  a.b: {type: stdio, cmd: x}\n"),
         ] {
             let found = entries(path, text);
-            assert_eq!(
-                (&*found[0].name, &*found[0].source_name),
-                ("a-b", "a.b"),
-                "{text}"
-            );
+            assert_eq!(found[0].name, "a-b", "{text}");
+            assert_eq!(found[0].source_name, "a.b", "{text}");
         }
-        let wrapper =
-            |path: &str, text: &str| parse_servers(Path::new(path), text).unwrap().wrapper;
-        assert_eq!(
-            wrapper("x.json", r#"{"mcpServers":{}}"#),
-            Some("mcpServers")
-        );
-        assert_eq!(
-            wrapper("x.toml", "[servers.a]\nurl = 'http://a'\n"),
-            Some("servers")
-        );
+        for (path, text, wrapper) in [
+            ("x.json", r#"{"mcpServers":{}}"#, "mcpServers"),
+            ("x.toml", "[servers.a]\nurl = 'http://a'\n", "servers"),
+        ] {
+            let parsed = parse_servers(Path::new(path), text).unwrap();
+            assert_eq!(parsed.wrapper, Some(wrapper), "{path}");
+        }
     }
 }

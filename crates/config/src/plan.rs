@@ -1,5 +1,5 @@
 //! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does
-//! not know files, keys or places. Invariant: each value has passed its checks.
+//! not know files, keys or spans. Invariant: each value has passed its checks.
 
 use super::choices::DiscoveryMode;
 use super::file::NameSettings;

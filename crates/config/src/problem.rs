@@ -53,13 +53,13 @@ pub enum ProblemOrigin {
     Variable(String),
     /// Flag of the command line.
     Flag(String),
-    /// No particular place.
+    /// No particular location.
     Nowhere,
 }
 
 impl ProblemOrigin {
-    /// Names the place for people, such as `moongate.toml:14`. `None`: there is none.
-    pub fn place(&self) -> Option<String> {
+    /// Names the location for people, such as `moongate.toml:14`. `None` if there isn't one.
+    pub fn location(&self) -> Option<String> {
         match self {
             ProblemOrigin::File { path, line: 0, .. } => Some(path.display().to_string()),
             ProblemOrigin::File { path, line, .. } => Some(format!("{}:{line}", path.display())),
@@ -114,7 +114,7 @@ impl ConfigProblem {
     /// Renders the problem for a person, in several lines, under a word such as `error`.
     pub fn render(&self, word: &str) -> String {
         let mut out = format!("{word}: {}\n", self.message);
-        // As wide as the line number, so that the bars stand below each other.
+        // As wide as the line number, so that the bars are below each other.
         let gutter = match (&self.origin, &self.snippet) {
             (ProblemOrigin::File { line, .. }, Some(_)) => " ".repeat(line.to_string().len()),
             _ => " ".to_owned(),

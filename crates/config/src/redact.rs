@@ -1,6 +1,6 @@
 //! Redaction of secrets in a config.
 //!
-//! Owns the judgement of secrets by place and by look. Does not print. Invariant: a value in doubt
+//! Owns the judgement of secrets by path and by form. Does not print. Invariant: a value in doubt
 //! is secret.
 
 use std::ops::Range;
@@ -97,17 +97,17 @@ pub(super) fn is_only_reference(text: &str) -> bool {
         && matches!(scheme.as_str(), "" | "bearer" | "basic" | "token")
 }
 
-/// Collects the places of all values of a file that are secret, or have a secret part.
-pub(super) fn secret_places(tree: &ConfigNode) -> Vec<SourceSpan> {
-    let mut places = Vec::new();
+/// Collects the spans of all values of a file that are secret, or have a secret part.
+pub(super) fn secret_spans(tree: &ConfigNode) -> Vec<SourceSpan> {
+    let mut spans = Vec::new();
     collect(tree, &ConfigPath::root(), None, &mut |node, _| {
-        places.push(node.span)
+        spans.push(node.span)
     });
-    places
+    spans
 }
 
-/// Collects the places of all secrets in the text of a file. Of an address, the host and plain
-/// segments are none.
+/// Collects the ranges of all secrets in the text of a file. An address keeps its host and plain
+/// segments.
 pub(super) fn secret_ranges_of(tree: &ConfigNode, text: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     collect(tree, &ConfigPath::root(), None, &mut |node, parts| {
@@ -138,16 +138,16 @@ fn collect(
     before: Option<&str>,
     found: &mut dyn FnMut(&ConfigNode, Vec<Range<usize>>),
 ) {
-    let mut look = |text: &str| {
-        let parts = secret_parts(path, text, before);
-        if !parts.is_empty() {
-            found(node, parts);
-        }
-    };
-    match &node.value {
-        ConfigValue::Text(text) => look(text),
+    let parts = match &node.value {
+        ConfigValue::Text(text) => secret_parts(path, text, before),
         // A secret of digits only is a number to the parser.
-        ConfigValue::Int(number) => look(&number.to_string()),
+        ConfigValue::Int(number) => secret_parts(path, &number.to_string(), before),
+        _ => Vec::new(),
+    };
+    if !parts.is_empty() {
+        found(node, parts);
+    }
+    match &node.value {
         ConfigValue::List(items) => {
             for (i, item) in items.iter().enumerate() {
                 let before = i.checked_sub(1).and_then(|i| items[i].as_text());
@@ -161,18 +161,18 @@ fn collect(
     }
 }
 
-/// Returns the places that touch a range. `places` are merged.
-pub(super) fn places_within(places: &[Range<usize>], range: Range<usize>) -> &[Range<usize>] {
-    let first = places.partition_point(|place| place.end <= range.start);
-    let length = places[first..].partition_point(|place| place.start < range.end);
-    &places[first..first + length]
+/// Returns the ranges that touch another one. `ranges` are merged.
+pub(super) fn ranges_within(ranges: &[Range<usize>], outer: Range<usize>) -> &[Range<usize>] {
+    let first = ranges.partition_point(|range| range.end <= outer.start);
+    let length = ranges[first..].partition_point(|range| range.start < outer.end);
+    &ranges[first..first + length]
 }
 
 /// Redacts the secrets of a line that starts at byte `start`. Each character keeps its column.
 /// `secrets` are merged.
 pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
-    let mut left = places_within(secrets, start..start + line.len());
-    let mut redact = |(at, c): (usize, char)| {
+    let mut left = ranges_within(secrets, start..start + line.len());
+    let redacted = line.char_indices().map(|(at, c)| {
         while left.first().is_some_and(|secret| secret.end <= start + at) {
             left = &left[1..];
         }
@@ -180,8 +180,8 @@ pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) ->
             .first()
             .is_some_and(|secret| secret.contains(&(start + at)));
         if is_secret && is_letter(c) { '*' } else { c }
-    };
-    line.char_indices().map(&mut redact).collect()
+    });
+    redacted.collect()
 }
 
 /// Redacts every word of a part of a line, whose secrets nobody knows.
@@ -192,30 +192,26 @@ pub(super) fn redact_words(part: &str) -> String {
 /// Redacts possible secrets of a line that could not be parsed. It covers long words after the
 /// first separator, and every word if the line sounds secret.
 pub(super) fn redact_unparsed(line: &str) -> String {
-    let is_long = |limit: usize| move |word: &str| word.chars().count() >= limit;
     let Some(from) = line.find([':', '=']) else {
-        return cover_words(line, is_long(16));
+        return cover_words(line, |word| word.chars().count() >= 16);
     };
     let (name, value) = line.split_at(from);
     // Most numbers, booleans and units are shorter than 8 and stay readable.
-    format!(
-        "{name}{}",
-        cover_words(
-            value,
-            is_long(if mentions_secret(name, line) { 1 } else { 8 })
-        )
-    )
+    let shortest = if mentions_secret(name, line) { 1 } else { 8 };
+    let covered = cover_words(value, |word| word.chars().count() >= shortest);
+    format!("{name}{covered}")
 }
 
 /// Redacts possible secrets of a comment: the words behind a name that sounds secret, and those
 /// that look like keys.
 pub(super) fn redact_comment(comment: &str) -> String {
-    let is_key = |word: &str| word.len() >= 16 && word.contains(|c: char| c.is_ascii_digit());
     match comment.find([':', '=']).map(|from| comment.split_at(from)) {
         Some((name, value)) if mentions_secret(name, comment) => {
             format!("{name}{}", cover_words(value, |_| true))
         }
-        _ => cover_words(comment, is_key),
+        _ => cover_words(comment, |word| {
+            word.len() >= 16 && word.contains(|c: char| c.is_ascii_digit())
+        }),
     }
 }
 
@@ -226,24 +222,26 @@ fn mentions_secret(name: &str, line: &str) -> bool {
 fn cover_words(text: &str, is_secret: impl Fn(&str) -> bool) -> String {
     let mut out = String::new();
     let mut word = String::new();
-    let flush = |word: &mut String, out: &mut String| {
-        let is_secret = is_secret(word);
-        out.extend(
-            word.chars()
-                .map(|c| if is_secret && is_letter(c) { '*' } else { c }),
-        );
-        word.clear();
-    };
     for c in text.chars() {
         if is_letter(c) || "-_.~+/$%&@!#?^".contains(c) {
             word.push(c);
         } else {
-            flush(&mut word, &mut out);
+            flush_word(&mut word, &mut out, &is_secret);
             out.push(c);
         }
     }
-    flush(&mut word, &mut out);
+    flush_word(&mut word, &mut out, &is_secret);
     out
+}
+
+/// Moves a word to the output, redacted if it is secret.
+fn flush_word(word: &mut String, out: &mut String, is_secret: &impl Fn(&str) -> bool) {
+    let is_secret = is_secret(word);
+    out.extend(
+        word.chars()
+            .map(|c| if is_secret && is_letter(c) { '*' } else { c }),
+    );
+    word.clear();
 }
 
 fn is_letter(c: char) -> bool {
@@ -254,9 +252,16 @@ fn is_letter(c: char) -> bool {
 mod tests {
     use super::*;
 
+    fn secret(path: &[&str], text: &str) -> bool {
+        is_secret(&ConfigPath::of(path), text, None)
+    }
+
+    fn surely_secret(path: &[&str], text: &str) -> bool {
+        is_surely_secret(&ConfigPath::of(path), text, None)
+    }
+
     #[test]
     fn what_is_secret() {
-        let secret = |path: &[&str], text: &str| is_secret(&ConfigPath::of(path), text, None);
         assert!(secret(&["servers", "a", "headers", "X"], "x"));
         assert!(secret(&["mcp", "servers", "a", "env", "X"], "x"));
         assert!(secret(&["auth", "keys", "[0]", "key"], "x"));
@@ -295,15 +300,26 @@ mod tests {
 
     #[test]
     fn what_is_secret_beyond_doubt() {
-        let sure = |path: &[&str], text: &str| is_surely_secret(&ConfigPath::of(path), text, None);
-        assert!(sure(&["servers", "a", "headers", "X-Api-Key"], "x"));
-        assert!(sure(&["servers", "a", "env", "DB"], "pg://ada:x@db/d"));
-        assert!(!sure(&["servers", "a", "env", "DB"], "pg://ada:${PW}@db/d"));
+        assert!(surely_secret(
+            &["servers", "a", "headers", "X-Api-Key"],
+            "x"
+        ));
+        assert!(surely_secret(
+            &["servers", "a", "env", "DB"],
+            "pg://ada:x@db/d"
+        ));
+        assert!(!surely_secret(
+            &["servers", "a", "env", "DB"],
+            "pg://ada:${PW}@db/d"
+        ));
         assert!(
-            !sure(&["servers", "a", "env", "PUB"], "x")
-                && !sure(&["servers", "a", "headers", "X-Org"], "x")
+            !surely_secret(&["servers", "a", "env", "PUB"], "x")
+                && !surely_secret(&["servers", "a", "headers", "X-Org"], "x")
         );
-        assert!(!sure(&["servers", "a", "env", "TOKEN"], "${TOKEN}"));
+        assert!(!surely_secret(
+            &["servers", "a", "env", "TOKEN"],
+            "${TOKEN}"
+        ));
     }
 
     #[test]

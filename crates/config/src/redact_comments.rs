@@ -1,7 +1,7 @@
 //! Secrets of entries that are commented out.
 //!
 //! Owns the search for entries in comments. Does not judge values (`redact`). Invariant: a text
-//! that is no entry has no secret here.
+//! that isn't an entry has no secret here.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(super) fn comments_of(format: FileFormat, text: &str) -> Vec<Range<usize>> {
     moongate_edit::comments(format.of_edits(), text).unwrap_or_default()
 }
 
-/// Finds the places of secrets in comments.
+/// Finds the ranges of secrets in comments.
 pub(super) fn commented_secrets(
     format: FileFormat,
     text: &str,
@@ -37,7 +37,7 @@ pub(super) fn commented_secrets(
             );
         }
     }
-    // A line is an entry by itself, and one of its run: each place is there once.
+    // A line is an entry by itself, and one of its run, so each range is there once.
     secrets.sort_by_key(|secret: &Range<usize>| (secret.start, std::cmp::Reverse(secret.end)));
     let mut end = 0;
     secrets.retain(|secret| {
@@ -54,7 +54,7 @@ fn commented_blocks(text: &str, comments: &[Range<usize>]) -> impl Iterator<Item
     let mut done = 0;
     for comment in comments {
         // Only back to the comment before: a line may have thousands, and those behind the first
-        // begin no line.
+        // start no line.
         let newline = text[done..comment.start]
             .rfind('\n')
             .map(|newline| done + newline + 1);
@@ -93,7 +93,7 @@ fn possible_entries(text: &str) -> Vec<Range<usize>> {
     parts
 }
 
-/// Returns a run of comments as the entries that it may be. Each character keeps its place.
+/// Returns a run of comments as the entries that it may be. Each character keeps its position.
 fn uncommented(text: &str, block: &Range<usize>, comments: &[Range<usize>]) -> String {
     let first = comments.partition_point(|comment| comment.start < block.start);
     let marks = comments[first..]
@@ -101,14 +101,13 @@ fn uncommented(text: &str, block: &Range<usize>, comments: &[Range<usize>]) -> S
         .map(|comment| comment.start)
         .take_while(|start| *start < block.end);
     let marks: BTreeSet<usize> = marks.collect();
-    let blank = |(at, c): (usize, char)| {
-        if marks.contains(&(block.start + at)) {
-            ' '
-        } else {
-            c
-        }
-    };
-    text[block.clone()].char_indices().map(blank).collect()
+    let chars = text[block.clone()].char_indices();
+    chars
+        .map(|(at, c)| match marks.contains(&(block.start + at)) {
+            true => ' ',
+            false => c,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -126,7 +125,8 @@ mod tests {
         );
         let comments = comments_of(FileFormat::Json, &text);
         let blocks: Vec<Range<usize>> = commented_blocks(&text, &comments).collect();
-        assert_eq!((comments.len(), blocks.len()), (300_003, 2));
+        assert_eq!(comments.len(), 300_003);
+        assert_eq!(blocks.len(), 2);
         assert_eq!(&text[blocks[1].clone()], "  // \"token\": \"z\"");
     }
 }

@@ -1,4 +1,4 @@
-//! Redaction of a whole file, for people who look at it.
+//! Redaction of a whole file, for people who read it.
 //!
 //! Owns the reading of its secrets, and the two forms of a hidden one. Does not judge them
 //! (`redact`). Invariant: a file that does not parse shows no long word.
@@ -12,7 +12,7 @@ use moongate_telemetry::secret_look::{mask_secrets, merged_ranges};
 use super::collector::ProblemCollector;
 use super::parse;
 use super::redact::{
-    places_within, redact_comment, redact_line, redact_unparsed, secret_places, secret_ranges_of,
+    ranges_within, redact_comment, redact_line, redact_unparsed, secret_ranges_of, secret_spans,
 };
 use super::redact_comments::{commented_secrets, comments_of};
 use super::source::FileFormat;
@@ -28,14 +28,14 @@ pub(super) fn redact_file(path: &Path, text: &str) -> String {
 /// keeps its host and path.
 pub fn mask_file(path: &Path, text: &str) -> String {
     redact_lines(path, text, mask_line, |tree, _| {
-        secret_places(tree)
+        secret_spans(tree)
             .into_iter()
-            .map(|place| place.start..place.end)
+            .map(|span| span.start..span.end)
             .collect()
     })
 }
 
-/// Redacts each line. `redact` gets the line, its first byte, and the places of all secrets.
+/// Redacts each line. `redact` gets the line, its first byte, and the ranges of all secrets.
 fn redact_lines(
     path: &Path,
     text: &str,
@@ -79,18 +79,15 @@ fn mask_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
     let mut out = String::new();
     let mut done = 0;
     let end = line.trim_end().len();
-    let on_line = |secret: &Range<usize>| {
-        secret.start.saturating_sub(start).min(end)..secret.end.saturating_sub(start).min(end)
-    };
-    let touching = places_within(secrets, start..start + end);
+    let touching = ranges_within(secrets, start..start + end);
     for secret in touching
         .iter()
-        .map(on_line)
+        .map(|secret| on_line(secret, start, end))
         .filter(|secret| !secret.is_empty())
     {
         let value = &line[secret.clone()];
         let plain = value.trim_matches(['"', '\'', ' ', '\t']);
-        // A text over several lines may begin with anything.
+        // A text over several lines may start with anything.
         let quoted = value
             .split_once(plain)
             .filter(|_| !plain.is_empty())
@@ -102,6 +99,11 @@ fn mask_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
     out + &line[done..]
 }
 
+/// Cuts a range to a line of this start and length.
+fn on_line(range: &Range<usize>, start: usize, length: usize) -> Range<usize> {
+    range.start.saturating_sub(start).min(length)..range.end.saturating_sub(start).min(length)
+}
+
 /// Masks a secret text. Of an address only its user, its query and its fragment are hidden.
 fn mask_value(text: &str) -> String {
     const HIDDEN: &str = "***";
@@ -111,10 +113,10 @@ fn mask_value(text: &str) -> String {
     else {
         return HIDDEN.to_owned();
     };
-    let (place, more) = rest
+    let (base, more) = rest
         .find(['?', '#'])
         .map_or((rest, ""), |at| (&rest[..at], HIDDEN));
-    let (host, path) = place.find('/').map_or((place, ""), |at| place.split_at(at));
+    let (host, path) = base.find('/').map_or((base, ""), |at| base.split_at(at));
     let (user, host) = host
         .rsplit_once('@')
         .map_or(("", host), |(_, host)| ("***@", host));
@@ -176,10 +178,8 @@ mod tests {
         ] {
             assert!(shown.contains(kept), "{kept}: {shown}");
         }
-        assert_eq!(
-            (shown.lines().count(), shown.chars().count()),
-            (toml.lines().count(), toml.chars().count())
-        );
+        assert_eq!(shown.lines().count(), toml.lines().count());
+        assert_eq!(shown.chars().count(), toml.chars().count());
         let yaml = "servers:\n  a:\n    url: https://a.example/mcp\n    # headers:\n    #   X-Any: \
                     hush3\n    # retry later\n";
         let shown = redact_file(Path::new("m.yaml"), yaml);

@@ -26,7 +26,7 @@ impl<'a> ReferenceVariables<'a> {
         }
     }
 
-    /// Returns a variable. The flag tells that it stands in a file, which makes it a secret.
+    /// Returns a variable. The flag says that it comes from a file, which makes it a secret.
     pub(super) fn get(&self, name: &str) -> Option<(&str, bool)> {
         let process = self.process.get(name).map(|value| (value.as_str(), false));
         process.or_else(|| self.file.get(name).map(|value| (value.as_str(), true)))

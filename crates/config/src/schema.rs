@@ -69,7 +69,7 @@ impl<'a> SchemaRule<'a> {
             .and_then(|name| name.strip_prefix('#'))
         {
             Some(pointer) => {
-                // The marks of one key, such as `x-reload`, stand beside its `$ref`: a type that
+                // The marks of one key, such as `x-reload`, are next to its `$ref`: a type that
                 // many keys share cannot have them.
                 SchemaRule {
                     declared: value,
@@ -173,7 +173,7 @@ impl<'a> SchemaRule<'a> {
         self.value.get("x-unit")?.as_str()
     }
 
-    /// True if zero has a meaning of its own.
+    /// True if zero has a special meaning.
     pub(super) fn allows_zero(self) -> bool {
         self.declared.get("x-zero").is_some_and(|zero| zero == true)
     }

@@ -35,8 +35,8 @@ impl VariableNames {
     }
 }
 
-/// Returns the value that takes a secret from a variable. A scheme before it stays: it is no
-/// secret, and servers want it.
+/// Returns the value that takes a secret from a variable. A scheme before it stays, because it
+/// isn't a secret and servers need it.
 pub fn secret_reference(text: &str, variable: &str) -> String {
     let scheme = text.split_once(' ').map(|(scheme, _)| scheme);
     match scheme.filter(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str())) {
@@ -61,15 +61,14 @@ fn wanted_name(server: &str, path: &str) -> String {
         }
         _ => format!("{server}_SECRET"),
     };
-    let letters = |c: char| {
-        if c.is_ascii_alphanumeric() {
-            c.to_ascii_uppercase()
-        } else {
-            '_'
-        }
-    };
-    let name: String = words.chars().map(letters).collect();
-    // A name of a variable does not begin with a digit.
+    let name: String = words
+        .chars()
+        .map(|c| match c.is_ascii_alphanumeric() {
+            true => c.to_ascii_uppercase(),
+            false => '_',
+        })
+        .collect();
+    // A variable's name does not start with a digit.
     if name.starts_with(|c: char| c.is_ascii_digit()) {
         format!("_{name}")
     } else {

@@ -17,14 +17,14 @@ use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
 use super::redact;
 use super::tree::{ConfigNode, SourceSpan};
 
-/// Source number of the flags, after all others. The places below stand for their names.
+/// Source number of the flags, after all others. The spans below stand for their names.
 const FLAGS: usize = usize::MAX - 1;
-pub(super) const LISTEN_PLACE: SourceSpan = SourceSpan {
+pub(super) const LISTEN_SPAN: SourceSpan = SourceSpan {
     source: FLAGS,
     start: 0,
     end: 0,
 };
-pub(super) const ONLY_PLACE: SourceSpan = SourceSpan {
+pub(super) const ONLY_SPAN: SourceSpan = SourceSpan {
     source: FLAGS,
     start: 1,
     end: 1,
@@ -73,12 +73,12 @@ enum ConfigSource {
         text: String,
         /// Tag of the file's bytes.
         tag: String,
-        /// Places of its secrets, sorted and apart.
+        /// Ranges of its secrets, sorted and apart.
         secrets: Vec<Range<usize>>,
         /// Offsets at which its lines start, once somebody asked for a line.
         lines: OnceCell<Vec<usize>>,
     },
-    /// Environment variables. Places are indexes into the names.
+    /// Environment variables. Spans are indexes into the names.
     Variables(Vec<String>),
 }
 
@@ -159,21 +159,21 @@ impl ConfigSources {
         }
     }
 
-    /// Finds the origin of a place.
+    /// Finds the origin of a span.
     pub(super) fn origin(&self, span: SourceSpan) -> ProblemOrigin {
         self.locate(span, ProblemKind::Value).0
     }
 
-    /// Finds the origin of a place, and its line. The cost grows with what stands before the place
-    /// on its line.
+    /// Finds the origin of a span, and its line. The cost grows with the text before the span on
+    /// its line.
     pub(super) fn locate(
         &self,
         span: SourceSpan,
         kind: ProblemKind,
     ) -> (ProblemOrigin, Option<SourceSnippet>) {
         match self.0.get(span.source) {
-            None if span == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
-            None if span == ONLY_PLACE => (ProblemOrigin::Flag("--only".to_owned()), None),
+            None if span == LISTEN_SPAN => (ProblemOrigin::Flag("--listen".to_owned()), None),
+            None if span == ONLY_SPAN => (ProblemOrigin::Flag("--only".to_owned()), None),
             None => (ProblemOrigin::Nowhere, None),
             Some(ConfigSource::Variables(names)) => (
                 names
@@ -199,13 +199,13 @@ impl ConfigSources {
                 lines,
                 ..
             }) => {
-                let start = floor(text, span.start.min(text.len()));
-                let end = floor(text, span.end.clamp(start, text.len()));
+                let start = char_floor(text, span.start.min(text.len()));
+                let end = char_floor(text, span.end.clamp(start, text.len()));
                 let lines = lines.get_or_init(|| line_starts(text));
                 let line = lines.partition_point(|line| *line <= start);
                 let line_start = lines[line - 1];
                 let line_end = lines.get(line).map_or(text.len(), |next| next - 1);
-                let shown = LinePlace {
+                let shown = LineSpan {
                     line: &text[line_start..line_end],
                     line_start,
                     at: start - line_start,
@@ -236,16 +236,16 @@ fn line_starts(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// Place on a line.
-struct LinePlace<'a> {
+/// Span on a line.
+struct LineSpan<'a> {
     line: &'a str,
     line_start: usize,
     /// Byte of the line.
     at: usize,
 }
 
-impl LinePlace<'_> {
-    /// Cuts the line to the part around the place, and redacts that. A text of one line may have
+impl LineSpan<'_> {
+    /// Cuts the line to the part around the span, and redacts that. A text of one line may have
     /// megabytes.
     fn snippet(
         &self,
@@ -257,12 +257,12 @@ impl LinePlace<'_> {
         let line = self.line.trim_end();
         let at = self.at.min(line.len());
         // A third of the width before the problem shows its context.
-        let from = back(line, at, LINE_WIDTH_MAX / 3);
+        let from = chars_before(line, at, LINE_WIDTH_MAX / 3);
         let is_short = line.len() <= LINE_MAX && line.chars().count() <= LINE_WIDTH_MAX;
         let (from, to) = if is_short {
             (0, line.len())
         } else {
-            (from, ahead(line, from, LINE_WIDTH_MAX))
+            (from, chars_after(line, from, LINE_WIDTH_MAX))
         };
         let mut shown = redact::redact_line(&line[from..to], self.line_start + from, secrets);
         // Without a parsed tree nobody knows the secrets of the line, so every long word may be
@@ -292,22 +292,20 @@ impl LinePlace<'_> {
                 length: length.min(room),
             };
         }
-        let before = from > 0;
-        let after = to < line.len();
-        let dots = |yes: bool| if yes { "..." } else { "" };
+        let before = if from > 0 { "..." } else { "" };
+        let after = if to < line.len() { "..." } else { "" };
         let offset = line[from..at].chars().count();
         let length = length.min(LINE_WIDTH_MAX.saturating_sub(offset)).max(1);
-        let shift = if before { 3 } else { 0 };
         SourceSnippet {
-            text: format!("{}{text}{}", dots(before), dots(after)),
-            offset: offset + shift,
+            text: format!("{before}{text}{after}"),
+            offset: offset + before.len(),
             length,
         }
     }
 }
 
-/// Place so many characters before a byte.
-fn back(text: &str, at: usize, count: usize) -> usize {
+/// Position so many characters before a byte.
+fn chars_before(text: &str, at: usize, count: usize) -> usize {
     text[..at]
         .char_indices()
         .rev()
@@ -316,8 +314,8 @@ fn back(text: &str, at: usize, count: usize) -> usize {
         .map_or(at, |(at, _)| at)
 }
 
-/// Place so many characters behind a byte.
-fn ahead(text: &str, at: usize, count: usize) -> usize {
+/// Position so many characters behind a byte.
+fn chars_after(text: &str, at: usize, count: usize) -> usize {
     text[at..]
         .char_indices()
         .nth(count)
@@ -325,7 +323,7 @@ fn ahead(text: &str, at: usize, count: usize) -> usize {
 }
 
 // A parser may report a byte inside of a character.
-fn floor(text: &str, mut at: usize) -> usize {
+fn char_floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;
     }
@@ -349,28 +347,30 @@ fn config_directories(
 
 /// Returns the directory of the user's settings.
 fn users_directory(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
-    let set = |name: &str| {
-        env.get(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
     match platform.app_data_folders {
-        true => set("APPDATA"),
-        false => set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config"))),
+        true => path_variable(env, "APPDATA"),
+        false => path_variable(env, "XDG_CONFIG_HOME")
+            .or_else(|| Some(path_variable(env, "HOME")?.join(".config"))),
     }
 }
 
-/// Returns the file for a user's first config, in a place that [`search`] looks into.
+fn path_variable(env: &BTreeMap<String, String>, name: &str) -> Option<PathBuf> {
+    env.get(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+/// Returns the file for a user's first config, in a folder that [`search`] covers.
 pub fn users_file(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     Some(users_directory(env, Platform::CURRENT)?.join("moongate/moongate.toml"))
 }
 
-/// Finds the first config file in the usual places.
+/// Finds the first config file in the usual folders.
 ///
 /// The gateway was started in `directory`. `env` gives `XDG_CONFIG_HOME` and `HOME`, on Windows
 /// `APPDATA`.
 pub fn search(directory: &Path, env: &BTreeMap<String, String>) -> Option<PathBuf> {
-    let places = config_directories(directory, env, Platform::CURRENT);
+    let folders = config_directories(directory, env, Platform::CURRENT);
     let names = [
         "moongate.toml",
         "moongate.yaml",
@@ -378,7 +378,7 @@ pub fn search(directory: &Path, env: &BTreeMap<String, String>) -> Option<PathBu
         "moongate.json",
         "moongate.jsonc",
     ];
-    places
+    folders
         .into_iter()
         .flat_map(|dir| names.map(|name| dir.join(name)))
         .find(|path| path.is_file())
@@ -390,28 +390,34 @@ mod tests {
 
     #[test]
     fn configs_are_searched_in_the_folders_of_the_system() {
-        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let mut env = BTreeMap::from([set("HOME", "/home/ada"), set("APPDATA", "C:/ada")]);
-        let search = |env: &BTreeMap<String, String>, platform| {
-            config_directories(Path::new("."), env, platform)
-        };
-        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(
-            search(&env, Platform::LINUX),
-            paths(&[".", "/home/ada/.config/moongate", "/etc/moongate"])
-        );
-        assert_eq!(
-            search(&env, Platform::WINDOWS),
-            paths(&[".", "C:/ada/moongate"])
-        );
-        env.extend([set("XDG_CONFIG_HOME", "/xdg")]);
-        assert_eq!(
-            search(&env, Platform::LINUX),
-            paths(&[".", "/xdg/moongate", "/etc/moongate"])
-        );
-        assert_eq!(
-            search(&BTreeMap::new(), Platform::LINUX),
-            paths(&[".", "/etc/moongate"])
-        );
+        let home = ("HOME", "/home/ada");
+        let app_data = ("APPDATA", "C:/ada");
+        let xdg = ("XDG_CONFIG_HOME", "/xdg");
+        for (env, platform, expected) in [
+            (
+                &[home, app_data][..],
+                Platform::LINUX,
+                &[".", "/home/ada/.config/moongate", "/etc/moongate"][..],
+            ),
+            (
+                &[home, app_data][..],
+                Platform::WINDOWS,
+                &[".", "C:/ada/moongate"][..],
+            ),
+            (
+                &[home, app_data, xdg][..],
+                Platform::LINUX,
+                &[".", "/xdg/moongate", "/etc/moongate"][..],
+            ),
+            (&[][..], Platform::LINUX, &[".", "/etc/moongate"][..]),
+        ] {
+            let variables = env
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            let found = config_directories(Path::new("."), &variables, platform);
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(found, expected, "{env:?}");
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! Tree of config values, each with the place where it was written.
+//! Tree of config values, each with the span where it was written.
 //!
 //! Owns the tree for every format, paths through it, and its conversion to JSON. Does not know
-//! which keys exist (`file`), and does not merge layers (`merge`). Invariant: a node's place points
+//! which keys exist (`file`), and does not merge layers (`merge`). Invariant: a node's span points
 //! into the source of its value.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Place of a text: bytes `start..end` of a source, by its index in `ConfigSources`.
+/// Span of a text: bytes `start..end` of a source, by its index in `ConfigSources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SourceSpan {
     pub(super) source: usize,
@@ -16,7 +16,7 @@ pub(super) struct SourceSpan {
 }
 
 impl SourceSpan {
-    /// Place of built-in values.
+    /// Span of built-in values.
     pub(super) const BUILT_IN: SourceSpan = SourceSpan {
         source: usize::MAX,
         start: 0,
@@ -24,13 +24,13 @@ impl SourceSpan {
     };
 }
 
-/// Value with its place.
+/// Value with its span.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigNode {
     pub(super) value: ConfigValue,
-    /// Place of the value.
+    /// Span of the value.
     pub(super) span: SourceSpan,
-    /// Place of the key. Items of a list have the value's place.
+    /// Span of the key. Items of a list have the value's span.
     pub(super) key: SourceSpan,
     /// True if a reference was replaced in the value (a variable, a file). Messages do not quote
     /// it.
@@ -123,15 +123,20 @@ impl ConfigNode {
 
     /// True if a server should run: it is enabled, and `--only` does not leave it out.
     pub(super) fn is_used(&self, name: &str, only: &[String]) -> bool {
-        let says = |path: &[&str]| match self.at(&ConfigPath::of(path)).map(|node| &node.value) {
-            Some(ConfigValue::Bool(value)) => Some(*value),
-            _ => None,
-        };
         // The entry wins over the defaults, as in the merge. Without either, a server is on.
-        let enabled = says(&["servers", name, "enabled"])
-            .or_else(|| says(&["defaults", "enabled"]))
+        let enabled = self
+            .switch(&["servers", name, "enabled"])
+            .or_else(|| self.switch(&["defaults", "enabled"]))
             .unwrap_or(true);
         enabled && (only.is_empty() || only.iter().any(|other| other == name))
+    }
+
+    /// Value of a setting that is true or false.
+    fn switch(&self, path: &[&str]) -> Option<bool> {
+        match self.at(&ConfigPath::of(path))?.value {
+            ConfigValue::Bool(value) => Some(value),
+            _ => None,
+        }
     }
 
     /// True for the entry of a server that should not run.
@@ -184,7 +189,7 @@ impl ConfigNode {
     }
 }
 
-/// Function that returns the text in place of a secret value.
+/// Function that returns the text for a secret value.
 pub(super) type MaskNode<'a> = dyn Fn(&ConfigPath, &ConfigNode) -> Option<String> + 'a;
 
 /// Path from the root to a node: keys, and `[n]` for items of lists.
@@ -227,7 +232,7 @@ impl ConfigPath {
 impl fmt::Display for ConfigPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
-            // A key such as "a.b" is shown in quotes, or it would look like two keys.
+            // A key such as "a.b" is shown in quotes, or it would read as two keys.
             let plain = step
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'));

@@ -12,19 +12,21 @@ use crate::error::EditError;
 use crate::format::Format;
 use crate::proof::ParsedText;
 
-/// Fields that tell the elements of a list apart.
+/// Fields that distinguish the elements of a list.
 const NAME_FIELDS: [&str; 2] = ["name", "id"];
 
 /// Returns the edits that lead from one text to another. They also fit a text that others changed
 /// elsewhere.
 pub fn difference(format: Format, from: &str, to: &str) -> Result<Vec<Edit>, EditError> {
-    let parse =
-        |text: &str| ParsedText::parse(format, text.trim_start_matches('\u{feff}').to_owned());
-    let from = parse(from)?;
-    let to = parse(to)?;
+    let from = parse(format, from)?;
+    let to = parse(format, to)?;
     let mut edits = Vec::new();
     compare(&[], from.tree(), to.tree(), &mut edits)?;
     Ok(edits)
+}
+
+fn parse(format: Format, text: &str) -> Result<ParsedText, EditError> {
+    ParsedText::parse(format, text.trim_start_matches('\u{feff}').to_owned())
 }
 
 fn compare(
@@ -95,20 +97,19 @@ fn members(value: &Value) -> Option<Vec<(PathStep, &Value)>> {
         ),
         Value::Array(items) => items
             .iter()
-            .map(|item| Some((named(item.as_object()?)?, item)))
+            .map(|item| Some((name_step(item.as_object()?)?, item)))
             .collect(),
         _ => None,
     }
 }
 
-fn named(item: &Map<String, Value>) -> Option<PathStep> {
-    let named = |field: &&str| {
+fn name_step(item: &Map<String, Value>) -> Option<PathStep> {
+    NAME_FIELDS.iter().find_map(|field| {
         Some(PathStep::Item {
             field: (*field).to_owned(),
             value: item.get(*field)?.as_str()?.to_owned(),
         })
-    };
-    NAME_FIELDS.iter().find_map(named)
+    })
 }
 
 #[cfg(test)]
@@ -116,6 +117,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::edit;
+
+    fn parsed(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
 
     /// Undoes the change from one text to another in a third.
     fn undone(before: &str, written: &str, now: &str) -> String {
@@ -132,7 +137,6 @@ mod tests {
         let before = r#"{"n": 1, "s": {"a": 1}, "l": [{"id": "x", "v": 1}]}"#;
         let written = r#"{"n": 1, "s": {"a": 2, "m": {"k": 1}}, "l": [{"id": "x", "v": 1}, {"id": "m"}], "t": {"m": 1}}"#;
         assert_eq!(difference(Format::Json, written, written), Ok(Vec::new()));
-        let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         assert_eq!(parsed(&undone(before, written, written)), parsed(before));
         let now = written
             .replace("\"n\": 1", "\"n\": 5")

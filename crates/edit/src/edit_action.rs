@@ -50,7 +50,7 @@ impl EditAction {
     }
 }
 
-/// Edit of one place.
+/// Edit at one path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edit {
     path: Vec<PathStep>,

@@ -15,8 +15,8 @@ use crate::proof::ParsedText;
 const CHANGES_MAX: usize = 10_000;
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// Makes all edits, one after the other, and proves each change. A text that is already as wanted
-/// comes back unchanged.
+/// Makes all edits, one after the other, and proves each change. A text that needs no change comes
+/// back as it is.
 pub fn edit(format: Format, text: &str, edits: &[Edit]) -> Result<String, EditError> {
     // Some editors on Windows write the mark. Parsers differ in what they do with it, so none of
     // them sees it.
@@ -57,12 +57,12 @@ fn make(current: ParsedText, edits: &[Edit], changes: &mut usize) -> Result<Pars
         [edit] => make_one(current, edit, changes),
         edits => {
             if let Some(done) = current.apply_at_once(edits) {
-                // What stood in the list twice is there once more.
+                // An item that was in the list twice is still there once.
                 return edits
                     .iter()
                     .try_fold(done, |current, edit| make_one(current, edit, changes));
             }
-            // Some texts take the first or the last item of a list in a step of its own.
+            // Some texts take the first or the last item of a list in a separate step.
             let (first, rest) = edits.split_at(edits.len() / 2);
             let current = make(current, first, changes)?;
             make(current, rest, changes)

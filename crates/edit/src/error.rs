@@ -1,6 +1,6 @@
 //! Errors of edits and of writes.
 //!
-//! Owns their texts. Invariant: each error says where the problem is: a place in the text, or a
+//! Owns their texts. Invariant: each error says where the problem is: a position in the text, or a
 //! path.
 
 use std::io;

@@ -2,7 +2,7 @@
 //!
 //! Owns the steps of a write. Does not change texts. Invariant: at any moment the path leads to the
 //! old file or to the new one, whole, whatever happens to this process. A file that is mounted
-//! alone keeps its place, and is written over.
+//! alone is written over.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -121,14 +121,14 @@ impl ConfigFile {
         fs::remove_file(&target).map_err(|cause| explain(&target, cause))
     }
 
-    /// Checks that the file can be replaced, as far as a look can tell.
+    /// Checks that the file can be replaced, as far as that shows without a write.
     pub fn check_writable(path: &Path) -> Result<(), WriteError> {
         let file = ConfigFile {
             path: path.to_owned(),
             text: String::new(),
             tag: FileTag::absent(),
         };
-        // A missing file is no problem, and its folder is created only when it is written.
+        // A missing file is fine, and its folder is created only when it is written.
         if !path.exists() {
             return Ok(());
         }
@@ -161,26 +161,23 @@ impl ConfigFile {
         // The lock comes before the comparison. In between, another writer could replace the file
         // unseen.
         let lock = self.lock(&folder, before)?;
-        let run = |step: WriteStep, before: StepHook<'_>| {
-            before(step).map_err(|cause| explain(&target, cause))
-        };
-        run(WriteStep::Compare, before)?;
+        run_hook(before, WriteStep::Compare, &target)?;
         self.compare(&target)?;
         let old = open_target(&target)?;
         if let Some(old) = old
             .as_ref()
             .filter(|_| file_replacement::is_mounted_alone(&target))
         {
-            run(WriteStep::Fill, before)?;
+            run_hook(before, WriteStep::Fill, &target)?;
             self.write_over(old, text)
                 .map_err(|cause| explain(&target, cause))?;
             return Ok(FileTag::of_bytes(text.as_bytes()));
         }
-        let temporary = TemporaryFile::beside(&target, before)?;
+        let temporary = TemporaryFile::next_to(&target, before)?;
         temporary
             .fill(text, old.as_ref(), before)
             .map_err(|cause| explain(&target, cause))?;
-        run(WriteStep::Rename, before)?;
+        run_hook(before, WriteStep::Rename, &target)?;
         fs::rename(&temporary.path, &target).map_err(|cause| explain(&target, cause))?;
         // From here on the temporary name leads nowhere. A drop must not remove what another
         // process creates there.
@@ -195,14 +192,8 @@ impl ConfigFile {
     }
 
     /// Writes over a file whose name no other one can take. Puts the old text back if that fails.
-    fn write_over(&self, mut old: &File, text: &str) -> io::Result<()> {
-        let mut fill = |text: &str| {
-            old.rewind()?;
-            old.write_all(text.as_bytes())?;
-            old.set_len(text.len() as u64)?;
-            old.sync_all()
-        };
-        fill(text).inspect_err(|_| drop(fill(&self.text)))
+    fn write_over(&self, old: &File, text: &str) -> io::Result<()> {
+        overwrite(old, text).inspect_err(|_| drop(overwrite(old, &self.text)))
     }
 
     /// Finds the file that symbolic links lead to. A link is kept, and its target replaced.
@@ -297,6 +288,18 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, WriteError> {
     }
 }
 
+fn run_hook(before: StepHook<'_>, step: WriteStep, target: &Path) -> Result<(), WriteError> {
+    before(step).map_err(|cause| explain(target, cause))
+}
+
+/// Replaces the contents of an open file.
+fn overwrite(mut file: &File, text: &str) -> io::Result<()> {
+    file.rewind()?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)?;
+    file.sync_all()
+}
+
 /// Opens the file to be replaced, if there is one. A rename would pass over a mode that forbids
 /// writing.
 fn open_target(target: &Path) -> Result<Option<File>, WriteError> {
@@ -320,7 +323,7 @@ fn open_target(target: &Path) -> Result<Option<File>, WriteError> {
     }
 }
 
-/// New file beside the one that it replaces. Removed on drop, unless it was kept.
+/// New file next to the one that it replaces. Removed on drop, unless it was kept.
 struct TemporaryFile {
     path: PathBuf,
     file: File,
@@ -328,26 +331,15 @@ struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    fn beside(target: &Path, before: StepHook<'_>) -> Result<TemporaryFile, WriteError> {
+    fn next_to(target: &Path, before: StepHook<'_>) -> Result<TemporaryFile, WriteError> {
         let mut name = std::ffi::OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
         // In the same folder, since a rename across file systems fails. The leading dot hides it
         // from globs of configs.
         name.push(".moongate-new");
         let path = target.with_file_name(name);
-        let create = |before: StepHook<'_>| {
-            before(WriteStep::Create)?;
-            // The lock is held, so such a file is what a killed process left.
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            // A config may hold keys. Nobody else may read the new file before it has the mode of
-            // the old one.
-            file_replacement::create_private(&path)
-        };
-        let file =
-            create(before).map_err(|cause| explain(target.parent().unwrap_or(target), cause))?;
+        let file = create_temporary(&path, before)
+            .map_err(|cause| explain(target.parent().unwrap_or(target), cause))?;
         Ok(TemporaryFile {
             path,
             file,
@@ -370,6 +362,18 @@ impl TemporaryFile {
     fn keep(&self) {
         self.is_kept.set(true);
     }
+}
+
+fn create_temporary(path: &Path, before: StepHook<'_>) -> io::Result<File> {
+    before(WriteStep::Create)?;
+    // The lock is held, so such a file is what a killed process left.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A config may hold keys. Nobody else may read the new file before it has the mode of the old
+    // one.
+    file_replacement::create_private(path)
 }
 
 impl Drop for TemporaryFile {

@@ -18,9 +18,9 @@ pub(crate) struct FlowContainer<'a> {
 
 /// Style of a container that is still empty.
 pub(crate) struct EmptyStyle {
-    /// Each member gets a line of its own.
+    /// Each member gets its own line.
     pub(crate) multiline: bool,
-    /// Blanks stand inside the brackets.
+    /// Blanks are inside the brackets.
     pub(crate) padded: bool,
     /// Commas may follow the last member.
     pub(crate) trailing_comma: bool,
@@ -50,7 +50,7 @@ impl<'a> FlowContainer<'a> {
         &self.text()[range]
     }
 
-    /// Returns the place of the comma behind a member.
+    /// Returns the position of the comma behind a member.
     fn comma_after(&self, member: &Range<usize>) -> Option<usize> {
         let at = self.source.skip_trivia(member.end);
         self.text()[at..self.inner.end]
@@ -58,7 +58,7 @@ impl<'a> FlowContainer<'a> {
             .then_some(at)
     }
 
-    /// True if each member has a line of its own.
+    /// True if each member has its own line.
     pub(crate) fn is_multiline(&self) -> bool {
         self.members
             .last()
@@ -93,7 +93,7 @@ impl<'a> FlowContainer<'a> {
             };
             return patch.insert(end, text);
         }
-        // Behind the comment on that line, unless the bracket stands there.
+        // Behind the comment on that line, unless the bracket is there.
         if self.source.ends_line(end) {
             end = self.source.skip_on_line(end);
             end = self.text()[..end]
@@ -114,11 +114,11 @@ impl<'a> FlowContainer<'a> {
         }
     }
 
-    /// True if no blanks stand around the members' commas.
+    /// True if no blanks are around the members' commas.
     fn is_dense(&self) -> bool {
         match &self.members[..] {
             [.., first, second] => self.gap(first.end..second.start) == ",",
-            // A single member shows no comma. Its own colon tells if the file is written without
+            // A single member shows no comma. Its own colon shows if the file is written without
             // blanks.
             [only] => {
                 self.gap(only.clone()).contains("\":") && !self.gap(only.clone()).contains("\": ")

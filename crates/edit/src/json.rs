@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::error::EditError;
 use crate::flow::{EmptyStyle, FlowContainer};
 use crate::node::{NodeMembers, NodeShape, SpanNode};
-use crate::plan::{Change, NodeStep, shown};
+use crate::plan::{Change, NodeStep, path_text};
 use crate::source::{Patch, SourceText};
 use render::ValueStyle;
 
@@ -54,7 +54,7 @@ pub(crate) fn patch(
 }
 
 fn not_found(at: &[NodeStep]) -> EditError {
-    EditError::refuse(format!("{} was not found", shown(at)))
+    EditError::refuse(format!("{} was not found", path_text(at)))
 }
 
 /// Writes the first value of a file that has none.
@@ -116,7 +116,7 @@ impl<'a> JsonEditor<'a> {
             unit: style.unit.clone(),
         };
         let is_multiline = flow.is_multiline() || (members.values().is_empty() && empty.multiline);
-        // A value with lines of its own would break a container that stands on one line.
+        // A value over several lines would break a container that is on one line.
         style.one_line |= !is_multiline;
         let value = style.render(value, &flow.member_indent(&empty));
         let member = key.map_or_else(|| value.clone(), |key| style.render_entry(key, &value));

@@ -2,8 +2,8 @@
 //!
 //! Owns the change of a text (`edit`), the edits between two texts (`difference`), and the atomic
 //! replacement of a file (`ConfigFile`). Does not know any key of a config, and keeps no history.
-//! Invariant: a text comes back only if its tree has exactly the wanted change and every comment is
-//! still there.
+//! Invariant: a text comes back only if its tree has exactly the intended change and every comment
+//! is still there.
 //!
 //! # How an edit works
 //!

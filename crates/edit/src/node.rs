@@ -1,6 +1,6 @@
 //! Tree of byte ranges.
 //!
-//! Owns where each value of a text stands. Does not hold the values. Invariant: a child lies within
+//! Owns the range of each value of a text. Does not hold the values. Invariant: a child lies within
 //! its parent.
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) struct SpanNode {
 pub(crate) enum NodeShape {
     /// Text, number, boolean or null.
     Scalar,
-    /// Alias of YAML, whose value stands elsewhere.
+    /// Alias of YAML, whose value is elsewhere.
     Alias,
     /// List or table between brackets.
     Flow(NodeMembers),
@@ -89,7 +89,7 @@ impl SpanNode {
         }
     }
 
-    /// Finds the node at a path. `None` also if an alias stands in the way.
+    /// Finds the node at a path. `None` also if an alias is on the way.
     pub(crate) fn find(&self, at: &[NodeStep]) -> Option<&SpanNode> {
         at.iter().try_fold(self, |node, step| {
             let members = node.members()?;

@@ -1,7 +1,7 @@
 //! Plan of an edit: the next change of the tree that it needs.
 //!
 //! Owns the meaning of each action, on trees of values alone. Does not know any format or text.
-//! Invariant: repeated changes end, since each makes the tree more like the wanted one.
+//! Invariant: repeated changes end, since each makes the tree more like the intended one.
 
 use serde_json::{Map, Value};
 
@@ -22,8 +22,8 @@ pub(crate) fn apply_edits(edits: &[Edit], tree: &mut Value) -> Result<(), EditEr
 
 /// Returns the value that a path leads to.
 pub(crate) fn value_at<'t>(tree: &'t Value, path: &[PathStep]) -> Option<&'t Value> {
-    let place = find(tree, path).ok()?;
-    place.missing.is_empty().then_some(place.node)
+    let target = find(tree, path).ok()?;
+    target.missing.is_empty().then_some(target.node)
 }
 
 /// Step of a resolved path.
@@ -51,7 +51,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Returns the place in a list of what is removed.
+    /// Returns the index in a list of what is removed.
     pub(crate) fn index(&self) -> Option<usize> {
         match self {
             Change::Remove { at } => match at.last()? {
@@ -110,8 +110,8 @@ pub(crate) fn node<'a>(tree: &'a Value, at: &[NodeStep]) -> Option<&'a Value> {
     at.iter().try_fold(tree, step_into)
 }
 
-/// Place of an edit in a tree.
-struct EditPlace<'t, 'e> {
+/// Node that an edit is for.
+struct EditTarget<'t, 'e> {
     /// Path to the deepest node that exists.
     at: Vec<NodeStep>,
     node: &'t Value,
@@ -119,50 +119,50 @@ struct EditPlace<'t, 'e> {
     missing: &'e [PathStep],
 }
 
-/// Finds the next change that an edit needs. `None` if the tree is as wanted.
+/// Finds the next change that an edit needs. `None` if the tree is as the edit asks.
 pub(crate) fn next_change(edit: &Edit, tree: &Value) -> Result<Option<Change>, EditError> {
     if edit.path().is_empty() {
         return Err(EditError::refuse("the path is empty"));
     }
-    let place = find(tree, edit.path())?;
-    let exists = place.missing.is_empty();
+    let target = find(tree, edit.path())?;
+    let exists = target.missing.is_empty();
     match edit.action() {
         EditAction::Set(value) if exists => match edit.path().last() {
             // The field that identifies an element is part of its value.
             Some(step @ PathStep::Item { .. }) => Ok(difference(
-                place.at,
-                place.node,
+                target.at,
+                target.node,
                 &element(step, value.clone())?,
             )),
-            _ => Ok(difference(place.at, place.node, value)),
+            _ => Ok(difference(target.at, target.node, value)),
         },
-        EditAction::Set(value) => create(place, value.clone()).map(Some),
+        EditAction::Set(value) => create(target, value.clone()).map(Some),
         // What is not there is removed already: an edit that is repeated changes nothing.
-        EditAction::Remove => Ok(exists.then_some(Change::Remove { at: place.at })),
-        EditAction::AddItem(text) if !exists || place.node.is_null() => {
-            create(place, Value::Array(vec![text.as_str().into()])).map(Some)
+        EditAction::Remove => Ok(exists.then_some(Change::Remove { at: target.at })),
+        EditAction::AddItem(text) if !exists || target.node.is_null() => {
+            create(target, Value::Array(vec![text.as_str().into()])).map(Some)
         }
-        EditAction::RemoveItem(_) if !exists || place.node.is_null() => Ok(None),
+        EditAction::RemoveItem(_) if !exists || target.node.is_null() => Ok(None),
         EditAction::AddItem(text) => {
-            let has = list_at(&place)?.iter().any(|item| item == text.as_str());
+            let has = list_at(&target)?.iter().any(|item| item == text.as_str());
             Ok((!has).then(|| Change::Append {
-                at: place.at,
+                at: target.at,
                 value: text.as_str().into(),
             }))
         }
         EditAction::RemoveItem(text) => {
-            let found = list_at(&place)?
+            let found = list_at(&target)?
                 .iter()
                 .position(|item| item == text.as_str());
             Ok(found.map(|index| Change::Remove {
-                at: child(&place.at, NodeStep::Index(index)),
+                at: child(&target.at, NodeStep::Index(index)),
             }))
         }
         EditAction::RemoveIfEmpty => {
             let is_empty = exists
-                && (place.node == &Value::Array(vec![])
-                    || place.node == &Value::Object(Map::new()));
-            Ok(is_empty.then_some(Change::Remove { at: place.at }))
+                && (target.node == &Value::Array(vec![])
+                    || target.node == &Value::Object(Map::new()));
+            Ok(is_empty.then_some(Change::Remove { at: target.at }))
         }
     }
 }
@@ -171,22 +171,22 @@ fn child(at: &[NodeStep], step: NodeStep) -> Vec<NodeStep> {
     at.iter().cloned().chain([step]).collect()
 }
 
-fn list_at<'t>(place: &EditPlace<'t, '_>) -> Result<&'t Vec<Value>, EditError> {
-    place
+fn list_at<'t>(target: &EditTarget<'t, '_>) -> Result<&'t Vec<Value>, EditError> {
+    target
         .node
         .as_array()
-        .ok_or_else(|| EditError::refuse(format!("{} is not a list", shown(&place.at))))
+        .ok_or_else(|| EditError::refuse(format!("{} is not a list", path_text(&target.at))))
 }
 
 /// Follows the path as far as there are nodes.
-fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditPlace<'t, 'e>, EditError> {
-    let mut place = EditPlace {
+fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditTarget<'t, 'e>, EditError> {
+    let mut target = EditTarget {
         at: Vec::new(),
         node: tree,
         missing: path,
     };
-    while let Some((step, rest)) = place.missing.split_first() {
-        let next = match (step, place.node) {
+    while let Some((step, rest)) = target.missing.split_first() {
+        let next = match (step, target.node) {
             // A null in YAML or JSON is an absent value.
             (_, Value::Null) => None,
             (PathStep::Key(key), Value::Object(table)) => table
@@ -200,47 +200,47 @@ fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditPlace<'t, '
             (PathStep::Key(_), _) => {
                 return Err(EditError::refuse(format!(
                     "{} is not a table",
-                    shown(&place.at)
+                    path_text(&target.at)
                 )));
             }
             (PathStep::Item { .. }, _) => {
                 return Err(EditError::refuse(format!(
                     "{} is not a list",
-                    shown(&place.at)
+                    path_text(&target.at)
                 )));
             }
         };
         let Some((step, node)) = next else { break };
-        place.at.push(step);
-        place.node = node;
-        place.missing = rest;
+        target.at.push(step);
+        target.node = node;
+        target.missing = rest;
     }
-    Ok(place)
+    Ok(target)
 }
 
 /// Creates a value below the deepest node that exists.
-fn create(place: EditPlace<'_, '_>, value: Value) -> Result<Change, EditError> {
-    if place.node.is_null() {
+fn create(target: EditTarget<'_, '_>, value: Value) -> Result<Change, EditError> {
+    if target.node.is_null() {
         return Ok(Change::Replace {
-            at: place.at,
-            value: wrap(place.missing, value)?,
+            at: target.at,
+            value: wrap(target.missing, value)?,
         });
     }
-    let Some((first, rest)) = place.missing.split_first() else {
+    let Some((first, rest)) = target.missing.split_first() else {
         return Ok(Change::Replace {
-            at: place.at,
+            at: target.at,
             value,
         });
     };
     let value = wrap(rest, value)?;
     Ok(match first {
         PathStep::Key(key) => Change::Insert {
-            at: place.at,
+            at: target.at,
             key: key.clone(),
             value,
         },
         PathStep::Item { .. } => Change::Append {
-            at: place.at,
+            at: target.at,
             value: element(first, value)?,
         },
     })
@@ -277,7 +277,7 @@ fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
     Ok(Value::Object(element))
 }
 
-/// Finds the first difference between a node and its wanted value. Small changes keep comments that
+/// Finds the first difference between a node and its new value. Small changes keep comments that
 /// large ones lose.
 fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change> {
     match (node, wanted) {
@@ -302,21 +302,21 @@ fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change>
         (Value::Array(old), Value::Array(new)) => {
             let index =
                 (0..old.len().max(new.len())).find(|index| old.get(*index) != new.get(*index))?;
-            let place = child(&at, NodeStep::Index(index));
+            let item = child(&at, NodeStep::Index(index));
             match (old.get(index), new.get(index)) {
                 (None, Some(value)) => Some(Change::Append {
                     at,
                     value: value.clone(),
                 }),
-                (Some(_), None) => Some(Change::Remove { at: place }),
+                (Some(_), None) => Some(Change::Remove { at: item }),
                 // An element that was taken out of the middle. Rewriting all later ones would lose
                 // their comments.
                 (Some(_), Some(value))
                     if old.get(index + 1) == Some(value) && old.len() > new.len() =>
                 {
-                    Some(Change::Remove { at: place })
+                    Some(Change::Remove { at: item })
                 }
-                (Some(node), Some(value)) => difference(place, node, value),
+                (Some(node), Some(value)) => difference(item, node, value),
                 (None, None) => None,
             }
         }
@@ -328,7 +328,7 @@ fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change>
 }
 
 /// Writes a path for people.
-pub(crate) fn shown(at: &[NodeStep]) -> String {
+pub(crate) fn path_text(at: &[NodeStep]) -> String {
     if at.is_empty() {
         return "the top of the file".to_owned();
     }

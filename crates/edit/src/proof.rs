@@ -1,7 +1,8 @@
 //! Proof of a change.
 //!
 //! Owns the comparison of the old text with the new one. Does not trust what the formats' editors
-//! did. Invariant: a new text has the wanted tree and every comment that the change did not remove.
+//! did. Invariant: a new text has the intended tree and every comment that the change did not
+//! remove.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use crate::edit_action::Edit;
 use crate::error::EditError;
 use crate::format::Format;
 use crate::node::SpanNode;
-use crate::plan::{self, Change, shown};
+use crate::plan::{self, Change, path_text};
 use crate::source::{Patch, ReadText, SourceText};
 use crate::text_bounds::exceeded_bound;
 use crate::toml::TomlLayout;
@@ -21,7 +22,7 @@ use crate::{json, toml, yaml};
 /// Limit of nesting. The readers of all formats call themselves, and would run out of stack.
 pub(crate) const DEPTH_MAX: usize = 128;
 
-/// Places of the values in a text.
+/// Ranges of the values in a text.
 enum TextLayout {
     Toml(TomlLayout),
     /// `None` if the text holds no value.
@@ -99,7 +100,7 @@ impl ParsedText {
         let mut changes = Vec::new();
         let mut seen = BTreeSet::new();
         for edit in edits {
-            // In this text, so that the places in the patch are not those of a later one.
+            // In this text, so that the positions in the patch are not those of a later one.
             let Some(change) = plan::next_change(edit, &self.tree).ok()? else {
                 continue;
             };
@@ -110,7 +111,7 @@ impl ParsedText {
             self.patch(&change, &mut patch).ok()?;
             changes.push(change);
         }
-        // From the end of the list: the places of earlier items stay as they are.
+        // From the end of the list: the positions of earlier items stay as they are.
         changes.sort_by_key(|change: &Change| std::cmp::Reverse(change.index()));
         changes
             .iter()
@@ -136,7 +137,7 @@ impl ParsedText {
         wanted: &[Value],
         change: &Change,
     ) -> Result<ParsedText, EditError> {
-        // Texts are compared, not places: all ranges behind the splice have moved.
+        // Texts are compared, not positions: all ranges behind the splice have moved.
         let kept = comments_outside(&self.source, &patch.removed);
         let text = patch
             .apply(self.text())
@@ -153,7 +154,7 @@ impl ParsedText {
             };
             return Err(EditError::refuse(format!(
                 "more than {} would change",
-                shown(at)
+                path_text(at)
             )));
         }
         if kept != comments_outside(&new.source, &[]) {
@@ -191,15 +192,16 @@ impl ParsedText {
 
 /// Lists the comments that do not lie in the ranges, in the order of the text.
 fn comments_outside<'a>(source: &'a SourceText, ranges: &[Range<usize>]) -> Vec<&'a str> {
-    let is_outside = |comment: &&Range<usize>| {
-        !ranges
-            .iter()
-            .any(|range| range.start <= comment.start && comment.end <= range.end)
-    };
     source
         .comments()
         .iter()
-        .filter(is_outside)
+        .filter(|comment| !is_in_a_range(comment, ranges))
         .map(|comment| source.text()[comment.clone()].trim_end())
         .collect()
+}
+
+fn is_in_a_range(comment: &Range<usize>, ranges: &[Range<usize>]) -> bool {
+    ranges
+        .iter()
+        .any(|range| range.start <= comment.start && comment.end <= range.end)
 }

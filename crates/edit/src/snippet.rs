@@ -19,9 +19,12 @@ pub fn snippet(format: Format, text: &str, edits: &[Edit]) -> Option<String> {
         Ok(parsed) => parsed.tree().clone(),
         Err(_) => Value::Object(Map::new()),
     };
-    // Without the list that the file has, a part of one would stand in its place.
-    let is_whole = |edit: &&Edit| parsed.is_ok() || matches!(edit.action(), EditAction::Set(_));
-    let edits: Vec<Edit> = edits.iter().filter(is_whole).cloned().collect();
+    // Without the list that the file has, a part of one would take its place.
+    let edits: Vec<Edit> = edits
+        .iter()
+        .filter(|edit| parsed.is_ok() || matches!(edit.action(), EditAction::Set(_)))
+        .cloned()
+        .collect();
     plan::apply_edits(&edits, &mut tree).ok()?;
     let mut shown: Vec<Edit> = Vec::new();
     for edit in &edits {

@@ -46,7 +46,8 @@ impl Patch {
 
     /// Applies all splices. `None` if two of them overlap.
     pub(crate) fn apply(mut self, text: &str) -> Option<String> {
-        // A stable sort: two insertions at one place keep the order in which they were asked for.
+        // A stable sort: two insertions at one position keep the order in which they were asked
+        // for.
         self.splices
             .sort_by_key(|splice| (splice.range.start, splice.range.end));
         let mut out = String::with_capacity(text.len());
@@ -62,7 +63,7 @@ impl Patch {
     }
 }
 
-/// Text with the places of its comments.
+/// Text with the ranges of its comments.
 #[derive(Debug)]
 pub(crate) struct SourceText {
     text: String,
@@ -114,13 +115,18 @@ impl SourceText {
             .map_or(self.text.len(), |newline| at + newline + 1)
     }
 
-    /// Returns the white space that the line of a place starts with.
+    /// Returns the white space at the start of a position's line.
     pub(crate) fn indent(&self, at: usize) -> &str {
         let line = &self.text[self.line_start(at)..self.line_end(at)];
         &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
     }
 
-    /// True if only white space stands before a place on its line.
+    /// Returns the number of characters before a position on its line.
+    pub(crate) fn column(&self, at: usize) -> usize {
+        self.text[self.line_start(at)..at].chars().count()
+    }
+
+    /// True if only white space comes before a position on its line.
     pub(crate) fn opens_line(&self, at: usize) -> bool {
         self.text[self.line_start(at)..at].trim().is_empty()
     }
@@ -166,7 +172,7 @@ impl SourceText {
         }
     }
 
-    /// True if nothing but blanks and comments stand between a place and the end of its line.
+    /// True if only blanks and comments are between a position and the end of its line.
     pub(crate) fn ends_line(&self, at: usize) -> bool {
         let at = self.skip_on_line(at);
         at == self.text.len() || self.text[at..].starts_with(['\n', '\r'])
@@ -234,15 +240,15 @@ impl SourceText {
     pub(crate) fn delete_lines(&self, patch: &mut Patch, lines: Range<usize>) {
         let mut range = lines;
         if range.end == self.text.len() && !self.text.ends_with('\n') && range.start > 0 {
-            // The last line has no end of its own. The one before it goes instead, else a new one
-            // would stay.
+            // The last line has no end, so the end of the one before it goes. Otherwise an empty
+            // line would stay.
             range.start = self.line_end(self.line_start(range.start - 1));
         }
         patch.delete_with_comments(range);
     }
 }
 
-/// Tree, places and comments of a text, as its parser found them.
+/// Tree, layout and comments of a text, as its parser found them.
 pub(crate) struct ReadText<L> {
     pub(crate) tree: Value,
     pub(crate) layout: L,

@@ -43,10 +43,9 @@ impl TextBound {
 ///
 /// A text that does not parse has no bound beyond its first error.
 pub fn exceeded_bound(format: Format, text: &str, depth: usize) -> Option<(usize, TextBound)> {
-    let nesting = |at| (at, TextBound::Nesting);
     match format {
-        Format::Toml => deep_toml(text, depth).map(nesting),
-        Format::Json => deep_json(text, depth).map(nesting),
+        Format::Toml => deep_toml(text, depth).map(|at| (at, TextBound::Nesting)),
+        Format::Json => deep_json(text, depth).map(|at| (at, TextBound::Nesting)),
         Format::Yaml => YamlMeter {
             text,
             depth,
@@ -84,16 +83,15 @@ fn deep_toml(text: &str, depth_max: usize) -> Option<usize> {
         open: Vec::new(),
         found: None,
     };
-    let mut receive = |event: TomlEvent| meter.add(event);
     parse_document(
         &tokens,
-        &mut RecursionGuard::new(&mut receive, TOML_BRACKETS_MAX),
+        &mut RecursionGuard::new(&mut |event: TomlEvent| meter.add(event), TOML_BRACKETS_MAX),
         &mut (),
     );
     meter.found
 }
 
-/// Depth of the current place in TOML. A dotted key is a table for each of its names, in headers
+/// Depth of the current position in TOML. A dotted key is a table for each of its names, in headers
 /// and braces, too.
 struct TomlMeter {
     depth_max: usize,
@@ -219,7 +217,7 @@ impl YamlMeter<'_> {
     }
 
     fn repeat(&mut self, anchor: usize) -> Option<TextBound> {
-        // An alias inside of its own anchor has no extent yet. The parser refuses it.
+        // An alias inside its own anchor has no extent yet. The parser refuses it.
         let extent = self.anchors.get(&anchor).copied().unwrap_or_default();
         self.repeated = self.repeated.saturating_add(extent.bytes);
         self.add(0, extent);
@@ -238,17 +236,20 @@ mod tests {
         exceeded_bound(format, text, 32).map(|(_, bound)| bound)
     }
 
+    fn dotted_key(levels: usize) -> String {
+        ["a"].repeat(levels).join(".")
+    }
+
     #[test]
     fn every_way_to_nest_is_counted() {
-        let levels = |n: usize| ["a"].repeat(n).join(".");
-        let toml = |text: String| bound(Format::Toml, &text);
-        assert_eq!(toml(format!("{} = 1\n", levels(32))), None);
+        let deepest = format!("{} = 1\n", dotted_key(32));
+        assert_eq!(bound(Format::Toml, &deepest), None);
         // Each part is within its own limit, and only their sum is not.
         let dotted = format!(
             "[{}]\n{} = [{{ {} = 1 }}]\n",
-            levels(12),
-            levels(12),
-            levels(12)
+            dotted_key(12),
+            dotted_key(12),
+            dotted_key(12)
         );
         let braces = format!(
             "a = {}1{}\n",
@@ -256,25 +257,26 @@ mod tests {
             "}".repeat(70)
         );
         for text in [
-            format!("{} = 1\n", levels(33)),
-            format!("[{}]\n", levels(33)),
+            format!("{} = 1\n", dotted_key(33)),
+            format!("[{}]\n", dotted_key(33)),
             dotted,
             braces,
         ] {
-            assert_eq!(toml(text.clone()), Some(TextBound::Nesting), "{text}");
+            assert_eq!(
+                bound(Format::Toml, &text),
+                Some(TextBound::Nesting),
+                "{text}"
+            );
         }
-        assert_eq!(
-            toml(
-                (0..100)
-                    .map(|n| format!("k{n}.b = {{ c = [1, 2], d.e = 1 }}\n"))
-                    .collect()
-            ),
-            None
-        );
+        let wide: String = (0..100)
+            .map(|n| format!("k{n}.b = {{ c = [1, 2], d.e = 1 }}\n"))
+            .collect();
+        assert_eq!(bound(Format::Toml, &wide), None);
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
-            let json = |n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
-            assert_eq!(bound(Format::Json, &json(32)), None);
-            assert_eq!(bound(Format::Json, &json(33)), Some(TextBound::Nesting));
+            for (depth, expected) in [(32, None), (33, Some(TextBound::Nesting))] {
+                let text = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+                assert_eq!(bound(Format::Json, &text), expected);
+            }
             assert_eq!(
                 bound(Format::Json, &open.repeat(500_000)),
                 Some(TextBound::Nesting)

@@ -2,7 +2,7 @@
 //!
 //! Owns the changes of TOML texts. `read.rs` finds sections and entries, `sections.rs` places whole
 //! sections, and `render.rs` writes values. Invariant: a new table looks like its neighbours, with
-//! a header of its own or inline.
+//! its own header or inline.
 
 mod read;
 mod render;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::error::EditError;
 use crate::flow::{EmptyStyle, FlowContainer};
 use crate::node::{NodeShape, SpanNode};
-use crate::plan::{Change, NodeStep, shown};
+use crate::plan::{Change, NodeStep, path_text};
 use crate::source::{Patch, SourceText};
 use read::{TomlEntry, TomlSection};
 use render::{QuoteStyle, render_entry, render_key, render_value};
@@ -30,8 +30,8 @@ pub(crate) fn patch(
     let editor = TomlEditor { source, layout };
     match change {
         Change::Insert { at, key, value } => match editor.value_at(at) {
-            // `value_at` finds only values of entries. A table with a header is no value, and gets
-            // a line or a section.
+            // `value_at` finds only values of entries. A table with a header isn't a value, so it
+            // gets a line or a section.
             Some(node) => editor.push_inline(patch, node, Some(key), value, at),
             None => editor.insert(patch, at, key, value),
         },
@@ -53,7 +53,7 @@ pub(crate) fn patch(
 }
 
 fn refuse(at: &[NodeStep], why: &str) -> EditError {
-    EditError::refuse(format!("{} {why}", shown(at)))
+    EditError::refuse(format!("{} {why}", path_text(at)))
 }
 
 struct TomlEditor<'a> {
@@ -145,16 +145,16 @@ impl<'a> TomlEditor<'a> {
             .sections
             .iter()
             .any(|section| section.at.len() > at.len() && section.at.starts_with(at));
-        let holds_table = |entry: &TomlEntry| {
-            entry
-                .value
-                .members()
-                .is_some_and(|_| value.is_object() && !self.is_list(entry))
-                || entry.names.len() > 1
-        };
         match own {
             // The neighbours' form comes before the length: a file of inline tables stays one.
-            Some(own) if own.entries.iter().any(holds_table) => TableForm::Inline,
+            Some(own)
+                if own
+                    .entries
+                    .iter()
+                    .any(|entry| self.is_like_table(entry, value)) =>
+            {
+                TableForm::Inline
+            }
             _ if has_child_sections || at.is_empty() => TableForm::Section,
             Some(own)
                 if !own.entries.is_empty()
@@ -165,6 +165,12 @@ impl<'a> TomlEditor<'a> {
             Some(_) => TableForm::Section,
             None => TableForm::Inline,
         }
+    }
+
+    /// True if an entry is a table within its line, as a new value may be.
+    fn is_like_table(&self, entry: &TomlEntry, value: &Value) -> bool {
+        let is_container = entry.value.members().is_some();
+        is_container && value.is_object() && !self.is_list(entry) || entry.names.len() > 1
     }
 
     fn is_list(&self, entry: &TomlEntry) -> bool {
@@ -202,7 +208,7 @@ impl<'a> TomlEditor<'a> {
         }
         let line = render_entry(key, value, quotes);
         let Some(own) = own else {
-            // Only the sections below it spell the table: it gets a header of its own.
+            // Only the sections below it spell the table: it gets its own header.
             let first = self
                 .layout
                 .sections
@@ -211,17 +217,17 @@ impl<'a> TomlEditor<'a> {
             let header = first
                 .and_then(|section| section.header.clone())
                 .ok_or_else(|| refuse(at, "was not found"))?;
-            let place = self
+            let position = self
                 .source
                 .comments_above(self.source.line_start(header.start));
             patch.insert(
-                place,
+                position,
                 format!("[{}]\n{line}\n", sections::header_name(at))
                     .replace('\n', self.source.newline()),
             );
             return Ok(());
         };
-        let (place, indent) = match (own.entries.last(), &own.header) {
+        let (position, indent) = match (own.entries.last(), &own.header) {
             (Some(last), _) => (
                 self.source.next_line(last.value.range.end),
                 self.source.indent(last.key.start),
@@ -230,15 +236,15 @@ impl<'a> TomlEditor<'a> {
                 self.source.next_line(header.end),
                 self.source.indent(header.start),
             ),
-            (None, None) => (self.top_place(), ""),
+            (None, None) => (self.top_position(), ""),
         };
         self.source
-            .insert_lines(patch, place, &format!("{indent}{line}"));
+            .insert_lines(patch, position, &format!("{indent}{line}"));
         Ok(())
     }
 
-    /// Finds the place of the first entry of a file: above the first header, else at the end.
-    fn top_place(&self) -> usize {
+    /// Finds the position of the first entry of a file: above the first header, else at the end.
+    fn top_position(&self) -> usize {
         let first = self
             .layout
             .sections
@@ -251,8 +257,8 @@ impl<'a> TomlEditor<'a> {
     }
 
     fn remove(&self, patch: &mut Patch, at: &[NodeStep]) -> Result<(), EditError> {
-        // TOML may spell one table in several places: headers, and dotted keys above them. All of
-        // them go.
+        // TOML may spell one table at several positions: headers, and dotted keys above them. All
+        // of them go.
         let mut found = self.remove_sections(patch, at);
         for (section, entry) in self
             .layout

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::error::EditError;
 use crate::flow::{EmptyStyle, FlowContainer};
 use crate::node::{NodeMembers, NodeShape, SpanNode};
-use crate::plan::{Change, NodeStep, shown};
+use crate::plan::{Change, NodeStep, path_text};
 use crate::source::{Patch, SourceText};
 use block::NodeSlot;
 use render::YamlStyle;
@@ -44,7 +44,7 @@ pub(crate) fn patch(
 }
 
 fn refuse(at: &[NodeStep], why: &str) -> EditError {
-    EditError::refuse(format!("{} {why}", shown(at)))
+    EditError::refuse(format!("{} {why}", path_text(at)))
 }
 
 /// Writes the first value of a file that has none.
@@ -85,7 +85,7 @@ impl<'a> YamlEditor<'a> {
         match &node.shape {
             NodeShape::Block(members) => self.push_line(patch, members, key, value),
             NodeShape::Flow(members) => match self.slot(at)? {
-                // Braces stand there only because a block cannot be empty.
+                // Braces are there only because a block cannot be empty.
                 NodeSlot::Entry { colon_end, column }
                     if members.values().is_empty() && self.is_short_empty(colon_end, node) =>
                 {
@@ -166,8 +166,8 @@ impl<'a> YamlEditor<'a> {
                     patch.replace(node.range.clone(), style.flow(value));
                     return Ok(());
                 }
-                // Comments between the key and a block value stand in the replaced range, and go
-                // with it.
+                // Comments between the key and a block value are in the replaced range, and go with
+                // it.
                 patch.removed.push(colon_end..node.range.end);
                 let inline = if is_inline {
                     format!(" {}", style.flow(value))
@@ -182,7 +182,7 @@ impl<'a> YamlEditor<'a> {
                 }
             }
             NodeSlot::Item { dash } => {
-                let column = self.column(dash);
+                let column = self.source.column(dash);
                 let item = style.item(value, column);
                 let item = item
                     .trim_end_matches('\n')

@@ -58,11 +58,11 @@ struct FormBuilder<'a> {
 
 impl FormBuilder<'_> {
     fn field(&mut self, name: &str, schema: JsonObject, required: bool, depth: usize) -> FormField {
-        // Depth alone is no bound: a definition that refers to itself fifty times would make 50^8
-        // fields.
+        // Depth alone is not a bound: a definition that refers to itself fifty times would make
+        // 50^8 fields.
         let size = schema.size_hint();
         let within = self.fields > 0 && self.bytes >= size && depth <= DEPTH_MAX;
-        // Paid even beyond a bound: the field is drawn all the same, as JSON.
+        // Paid even beyond a bound: the field is still drawn, as JSON.
         self.fields = self.fields.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size);
         let mut nullable = false;
@@ -76,23 +76,13 @@ impl FormBuilder<'_> {
         } else {
             FieldKind::Json
         };
-        let text = |key: &str| {
-            schema
-                .get_string(key)
-                .map(|text| text.chars().take(TEXT_MAX).collect::<String>())
-        };
-        let example = || {
-            schema
-                .get("examples")
-                .and_then(RawJson::as_array)
-                .and_then(|all| all.into_iter().next())
-        };
+        let examples = schema.get("examples").and_then(RawJson::as_array);
         FormField {
             name: name.to_owned(),
-            title: text("title"),
-            description: text("description"),
+            title: bounded_text(&schema, "title"),
+            description: bounded_text(&schema, "description"),
             default: schema.get("default").filter(|raw| !raw.is_null()).cloned(),
-            example: example(),
+            example: examples.and_then(|all| all.into_iter().next()),
             limits: limits(&kind, &schema),
             kind,
             required,
@@ -103,14 +93,15 @@ impl FormBuilder<'_> {
     /// Follows references, and takes up branches that leave no choice.
     fn flatten(&mut self, schema: JsonObject, nullable: &mut bool) -> JsonObject {
         let mut schema = resolve(self.root, schema);
-        // A branch may lead back to itself by a reference, so the loop needs an end of its own.
+        // A branch may lead back to itself by a reference, so the loop needs its own end.
         for _ in 0..DEPTH_MAX {
             let Some((key, mut branches)) = branches(&schema) else {
                 break;
             };
             let all = branches.len();
             branches.retain(|branch| branch.get_string("type").as_deref() != Some("null"));
-            // In `allOf`, `null` beside another type allows no value at all, so it is no option.
+            // In `allOf`, `null` next to another type allows no value at all, so it isn't an
+            // option.
             *nullable |= branches.len() < all && key != "allOf";
             // Several branches are a choice for people. Several parts of `allOf` stay apart, too:
             // merging them needs a validator.
@@ -160,8 +151,10 @@ impl FormBuilder<'_> {
             ["object"] => self.object(schema, depth),
             [_, _, ..] => {
                 // A copy for each type keeps the other members, such as `items` and `minimum`.
-                let variant = |name: &&str| schema.clone().with("type", RawJson::string(name));
-                self.variants(types.iter().map(variant).collect(), depth)
+                let variants = types
+                    .iter()
+                    .map(|name| schema.clone().with("type", RawJson::string(name)));
+                self.variants(variants.collect(), depth)
             }
             [] => match branches(schema).filter(|(key, _)| *key != "allOf") {
                 Some((_, mut branches)) => {
@@ -184,15 +177,12 @@ impl FormBuilder<'_> {
                 Some((_, branches)) => branches.iter().map(titled).collect::<Option<_>>()?,
                 None => {
                     let names = texts(schema.get("enumNames"));
-                    let title = |n: usize, raw: &RawJson| {
-                        names
-                            .get(n)
-                            .map_or_else(|| plain(raw), ByteString::to_string)
-                    };
                     let listed = crate::schema::choices(schema).into_iter().enumerate();
                     listed
                         .map(|(n, value)| FieldChoice {
-                            title: title(n, &value),
+                            title: names
+                                .get(n)
+                                .map_or_else(|| plain_text(&value), ByteString::to_string),
                             value,
                         })
                         .collect()
@@ -201,7 +191,7 @@ impl FormBuilder<'_> {
         let all = choices.len();
         choices.retain(|choice| !choice.value.is_null());
         *nullable |= choices.len() < all;
-        // Too many choices are no choice at all: a list that is cut would hide legal values.
+        // Too many choices aren't a choice at all: a list that is cut would hide legal values.
         if choices.is_empty() || choices.len() > self.choices {
             return None;
         }
@@ -234,7 +224,7 @@ impl FormBuilder<'_> {
             };
         }
         let required: HashSet<ByteString> = texts(schema.get("required")).into_iter().collect();
-        // What must be given stands first, as in a signature. Else the order is the schema's.
+        // Required members come first, as in a signature. Else the order is the schema's.
         let (needed, others): (Vec<_>, Vec<_>) = properties
             .iter()
             .partition(|(name, _)| required.contains(*name));
@@ -256,7 +246,7 @@ impl FormBuilder<'_> {
     }
 
     fn list(&mut self, schema: &JsonObject, depth: usize) -> FieldKind {
-        // Each place of a tuple has a schema of its own, which a list of equal items cannot show.
+        // Each position of a tuple has its own schema, which a list of equal items cannot show.
         if schema.get("prefixItems").is_some() {
             return FieldKind::Json;
         }
@@ -291,17 +281,22 @@ fn branches(schema: &JsonObject) -> Option<(&'static str, Vec<JsonObject>)> {
         "anyOf",
         "oneOf",
     ];
-    let branches = |key: &'static str| {
+    ["anyOf", "oneOf", "allOf"].into_iter().find_map(|key| {
         let branches = schema.get(key).and_then(RawJson::as_array)?;
         let objects: Vec<JsonObject> = branches.iter().filter_map(RawJson::as_object).collect();
         // A branch such as `{"required": ["a"]}` only restricts. As a variant it would be an empty
         // form.
-        let tells = |branch: &JsonObject| TELLING.iter().any(|key| branch.get(key).is_some());
-        (!objects.is_empty() && objects.iter().all(tells)).then_some((key, objects))
-    };
-    branches("anyOf")
-        .or_else(|| branches("oneOf"))
-        .or_else(|| branches("allOf"))
+        let is_telling = objects
+            .iter()
+            .all(|branch| TELLING.iter().any(|key| branch.get(key).is_some()));
+        (!objects.is_empty() && is_telling).then_some((key, objects))
+    })
+}
+
+/// Returns a text of the server, cut to the length that a form shows.
+fn bounded_text(schema: &JsonObject, key: &str) -> Option<String> {
+    let text = schema.get_string(key)?;
+    Some(text.chars().take(TEXT_MAX).collect())
 }
 
 fn titled(branch: &JsonObject) -> Option<FieldChoice> {
@@ -309,13 +304,13 @@ fn titled(branch: &JsonObject) -> Option<FieldChoice> {
     Some(FieldChoice {
         title: branch
             .get_string("title")
-            .map_or_else(|| plain(&value), |t| t.to_string()),
+            .map_or_else(|| plain_text(&value), |t| t.to_string()),
         value,
     })
 }
 
 /// Returns a value as people write it.
-fn plain(raw: &RawJson) -> String {
+fn plain_text(raw: &RawJson) -> String {
     raw.as_text()
         .map_or_else(|| format!("{raw:?}"), |text| text.to_string())
         .chars()
@@ -330,7 +325,7 @@ fn type_names(schema: &JsonObject) -> Vec<String> {
         Some(one) => vec![one.to_string()],
         None => texts(named).iter().map(ByteString::to_string).collect(),
     };
-    // A list of values that is too long to show still tells their type.
+    // A list of values that is too long to show still shows their type.
     if names.is_empty() {
         const NAMES: [&str; 4] = ["string", "integer", "number", "boolean"];
         let first = crate::schema::choices(schema)
@@ -350,9 +345,7 @@ fn text_kind(name: &str, schema: &JsonObject) -> FieldKind {
     let format = schema
         .get_string("format")
         .map(|format| format.chars().take(40).collect());
-    let longest = schema
-        .get("maxLength")
-        .and_then(|raw| raw.parse_as::<f64>().ok());
+    let longest = limit(schema, "maxLength");
     let name = name.to_lowercase();
     let is_named = name
         .split(|c: char| !c.is_alphanumeric())
@@ -366,26 +359,29 @@ fn text_kind(name: &str, schema: &JsonObject) -> FieldKind {
 }
 
 fn limits(kind: &FieldKind, schema: &JsonObject) -> FieldLimits {
-    let limit = |key: &str| schema.get(key).and_then(|raw| raw.parse_as::<f64>().ok());
     match kind {
         FieldKind::Text { .. } => FieldLimits {
-            least: limit("minLength"),
-            most: limit("maxLength"),
+            least: limit(schema, "minLength"),
+            most: limit(schema, "maxLength"),
             ..FieldLimits::default()
         },
         FieldKind::List(_) => FieldLimits {
-            least: limit("minItems"),
-            most: limit("maxItems"),
+            least: limit(schema, "minItems"),
+            most: limit(schema, "maxItems"),
             ..FieldLimits::default()
         },
         FieldKind::Number | FieldKind::Integer => FieldLimits {
-            least: limit("minimum"),
-            most: limit("maximum"),
-            above: limit("exclusiveMinimum"),
-            below: limit("exclusiveMaximum"),
+            least: limit(schema, "minimum"),
+            most: limit(schema, "maximum"),
+            above: limit(schema, "exclusiveMinimum"),
+            below: limit(schema, "exclusiveMaximum"),
         },
         _ => FieldLimits::default(),
     }
+}
+
+fn limit(schema: &JsonObject, key: &str) -> Option<f64> {
+    schema.get(key)?.parse_as().ok()
 }
 
 #[cfg(test)]
@@ -403,7 +399,6 @@ mod tests {
 
     /// Writes the kinds of a form in one line.
     fn outline(field: &FormField) -> String {
-        let all = |fields: &[FormField]| fields.iter().map(outline).collect::<Vec<_>>().join(" ");
         let kind = match &field.kind {
             FieldKind::Text { is_long: true, .. } => "long".to_owned(),
             FieldKind::Text {
@@ -419,10 +414,10 @@ mod tests {
                 .map(|c| c.title.clone())
                 .collect::<Vec<_>>()
                 .join("|"),
-            FieldKind::Object { fields, .. } => format!("{{{}}}", all(fields)),
+            FieldKind::Object { fields, .. } => format!("{{{}}}", outlines(fields)),
             FieldKind::Map(values) => format!("map<{}>", outline(values)),
             FieldKind::List(item) => format!("[{}]", outline(item)),
-            FieldKind::Variants(variants) => format!("({})", all(variants)),
+            FieldKind::Variants(variants) => format!("({})", outlines(variants)),
             FieldKind::Json => "json".to_owned(),
         };
         let name = if field.name.is_empty() {
@@ -431,6 +426,10 @@ mod tests {
             format!("{}:", field.name)
         };
         format!("{name}{kind}{}", if field.nullable { "?" } else { "" })
+    }
+
+    fn outlines(fields: &[FormField]) -> String {
+        fields.iter().map(outline).collect::<Vec<_>>().join(" ")
     }
 
     fn property(json: &str) -> String {

@@ -29,18 +29,20 @@ pub struct SchemaArgument {
 pub fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
     let required: Vec<ByteString> = texts(schema.get("required"));
     let properties = schema.get_object("properties").unwrap_or_default();
-    let argument = |(name, raw): (&ByteString, &RawJson)| {
-        let property = resolve(schema, raw.as_object().unwrap_or_default());
-        SchemaArgument {
-            types: types(schema, &property, DEPTH),
-            required: required.contains(name),
-            description: property.get_string("description"),
-            default: property.get("default").cloned(),
-            choices: choices(&property),
-            name: name.clone(),
-        }
-    };
-    properties.iter().map(argument).collect()
+    properties
+        .iter()
+        .map(|(name, raw)| {
+            let property = resolve(schema, raw.as_object().unwrap_or_default());
+            SchemaArgument {
+                types: types(schema, &property, DEPTH),
+                required: required.contains(name),
+                description: property.get_string("description"),
+                default: property.get("default").cloned(),
+                choices: choices(&property),
+                name: name.clone(),
+            }
+        })
+        .collect()
 }
 
 /// Returns the arguments of a prompt, which are all strings.
@@ -49,18 +51,19 @@ pub fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
         .get("arguments")
         .and_then(RawJson::as_array)
         .unwrap_or_default();
-    let argument = |raw: RawJson| {
-        let argument = raw.as_object()?;
-        Some(SchemaArgument {
-            name: argument.get_string("name")?,
-            types: Vec::new(),
-            required: argument.get("required").is_some_and(is_true),
-            description: argument.get_string("description"),
-            default: None,
-            choices: Vec::new(),
-        })
-    };
-    listed.into_iter().filter_map(argument).collect()
+    listed.iter().filter_map(prompt_argument).collect()
+}
+
+fn prompt_argument(raw: &RawJson) -> Option<SchemaArgument> {
+    let argument = raw.as_object()?;
+    Some(SchemaArgument {
+        name: argument.get_string("name")?,
+        types: Vec::new(),
+        required: argument.is_true("required"),
+        description: argument.get_string("description"),
+        default: None,
+        choices: Vec::new(),
+    })
 }
 
 /// Returns the types that a property may have, as far as the schema says.
@@ -83,15 +86,13 @@ pub fn choices(schema: &JsonObject) -> Vec<RawJson> {
 
 /// True if a value has a type, as schemas name them.
 pub fn is_a(value: &RawJson, name: &str) -> bool {
-    let number = || value.parse_as::<serde_json::Number>().is_ok();
     match name {
-        "number" => number(),
+        "number" => is_number(value),
         // An integer may be too large for any Rust type.
         "integer" => {
-            let whole = |f: f64| f.fract() == 0.0;
-            number()
+            is_number(value)
                 && (value.bytes().iter().all(|b| b"-0123456789".contains(b))
-                    || value.parse_as().is_ok_and(whole))
+                    || value.parse_as().is_ok_and(|f: f64| f.fract() == 0.0))
         }
         "boolean" => value.parse_as::<bool>().is_ok(),
         "object" => value.is_object(),
@@ -102,9 +103,8 @@ pub fn is_a(value: &RawJson, name: &str) -> bool {
     }
 }
 
-/// True if a member is `true`.
-pub fn is_true(raw: &RawJson) -> bool {
-    &raw.bytes()[..] == b"true"
+fn is_number(value: &RawJson) -> bool {
+    value.parse_as::<serde_json::Number>().is_ok()
 }
 
 /// Returns the strings of an array.
@@ -119,11 +119,6 @@ pub fn texts(array: Option<&RawJson>) -> Vec<ByteString> {
 
 fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
     let mut out = Vec::new();
-    let mut add = |name: String| {
-        if !out.contains(&name) {
-            out.push(name);
-        }
-    };
     // A branch may refer to the schema that it is in. Without the count this recursion would not
     // end.
     let Some(depth) = depth.checked_sub(1) else {
@@ -134,8 +129,10 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
         Some(one) if one.as_text().is_some() => one
             .as_text()
             .into_iter()
-            .for_each(|name| add(name.to_string())),
-        several => texts(several).iter().for_each(|name| add(name.to_string())),
+            .for_each(|name| add_type(&mut out, name.to_string())),
+        several => texts(several)
+            .iter()
+            .for_each(|name| add_type(&mut out, name.to_string())),
     }
     for branches in ["anyOf", "oneOf", "allOf"] {
         for branch in schema
@@ -145,28 +142,28 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
         {
             types(root, &branch.as_object().unwrap_or_default(), depth)
                 .into_iter()
-                .for_each(&mut add);
+                .for_each(|name| add_type(&mut out, name));
         }
     }
-    // Without a type, the listed values tell it.
+    // Without a type, the listed values show it.
     if out.is_empty() {
         const NAMES: [&str; 5] = ["string", "integer", "number", "boolean", "null"];
-        let name = |raw: &RawJson| {
-            NAMES
-                .iter()
-                .find(|name| is_a(raw, name))
-                .map(|name| (*name).to_owned())
-        };
-        for found in choices(&schema).iter().filter_map(name) {
-            if !out.contains(&found) {
-                out.push(found);
+        for value in choices(&schema) {
+            if let Some(name) = NAMES.iter().find(|name| is_a(&value, name)) {
+                add_type(&mut out, (*name).to_owned());
             }
         }
     }
     out
 }
 
-/// Follows `$ref` within the schema. Members beside it take precedence.
+fn add_type(types: &mut Vec<String>, name: String) {
+    if !types.contains(&name) {
+        types.push(name);
+    }
+}
+
+/// Follows `$ref` within the schema. Members next to it take precedence.
 pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
     // Bounded: references may form a cycle.
     for _ in 0..DEPTH {
@@ -175,7 +172,10 @@ pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
         };
         // References to other documents are not followed: a server must not make this machine fetch
         // them.
-        let Some(found) = target.strip_prefix("#/").and_then(|path| at(root, path)) else {
+        let Some(found) = target
+            .strip_prefix("#/")
+            .and_then(|path| resolve_pointer(root, path))
+        else {
             break;
         };
         for (key, value) in found.iter() {
@@ -187,11 +187,10 @@ pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
     schema
 }
 
-fn at(root: &JsonObject, path: &str) -> Option<JsonObject> {
+fn resolve_pointer(root: &JsonObject, path: &str) -> Option<JsonObject> {
     // Escapes of a JSON pointer (RFC 6901, section 4). `~1` goes first, or `~01` would become a
     // slash.
-    let step = |object: JsonObject, name: &str| {
+    path.split('/').try_fold(root.clone(), |object, name| {
         object.get_object(&name.replace("~1", "/").replace("~0", "~"))
-    };
-    path.split('/').try_fold(root.clone(), step)
+    })
 }

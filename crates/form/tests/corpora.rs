@@ -1,4 +1,4 @@
-//! Gate of the forms: tools of LiveMCPBench and functions of BFCL, which are no part of the tree.
+//! Gate of the forms: tools of LiveMCPBench and functions of BFCL, which aren't part of the tree.
 //!
 //! `tests/search/setup.sh` fetches them, pinned. Of LiveMCPBench the corpus has names and types in
 //! words. BFCL has whole schemas, with types as Python names them.
@@ -74,22 +74,9 @@ fn each_tool_of_real_servers_has_a_form() {
     {
         tools += 1;
         let parameters = tool["parameter"].as_object().unwrap();
-        let property = |words: &Value| {
-            let kind = words
-                .as_str()
-                .unwrap_or_default()
-                .trim_start_matches("(Optional, ")
-                .trim_start_matches('(');
-            let kind = kind.split(')').next().unwrap_or_default();
-            if kind == "any" {
-                json!({})
-            } else {
-                json!({ "type": kind, "description": words })
-            }
-        };
         let properties: Map<String, Value> = parameters
             .iter()
-            .map(|(name, words)| (name.clone(), property(words)))
+            .map(|(name, words)| (name.clone(), property_schema(words)))
             .collect();
         let members = properties.len();
         let form = form(&json!({ "type": "object", "properties": properties }));
@@ -99,6 +86,21 @@ fn each_tool_of_real_servers_has_a_form() {
         assert_eq!(fields.len(), members, "{tool}");
     }
     assert!(tools >= 526, "{tools} tools were read");
+}
+
+/// Returns the schema of a parameter whose description starts with its type in brackets.
+fn property_schema(words: &Value) -> Value {
+    let kind = words
+        .as_str()
+        .unwrap_or_default()
+        .trim_start_matches("(Optional, ")
+        .trim_start_matches('(');
+    let kind = kind.split(')').next().unwrap_or_default();
+    if kind == "any" {
+        json!({})
+    } else {
+        json!({ "type": kind, "description": words })
+    }
 }
 
 /// Names the types of a schema as JSON Schema does.

@@ -21,7 +21,7 @@ use moongate_protocol::{Era, LEGACY_ONLY, LegacyForm};
 use moongate_telemetry::MeterFactory;
 use moongate_upstream::ItemList;
 
-/// Maximum number of tools with meters of their own. Further ones share a meter, so that a server
+/// Maximum number of tools with their own meters. Further ones share a meter, so that a server
 /// cannot fill the metrics.
 const METERS_MAX: usize = 5_000;
 
@@ -168,7 +168,7 @@ impl Snapshot {
         }
     }
 
-    /// Excludes templates that begin with an expression where a server has many. Each of them costs
+    /// Excludes templates that start with an expression where a server has many. Each of them costs
     /// every lookup a try.
     fn bound_open_templates(&mut self, found: &mut Vec<SelectedItem<'_>>) {
         let mut open: HashMap<&str, usize> = HashMap::new();
@@ -267,16 +267,13 @@ fn join_eras<'a>(
     let only_there = other
         .into_iter()
         .filter(move |item| forms.contains_key(&item.local));
-    let absent = move || {
-        Some(OtherDefinition {
-            era,
-            definition: None,
-        })
-    };
     joined
         .into_iter()
         .chain(only_there.map(move |item| SelectedItem {
-            other: absent(),
+            other: Some(OtherDefinition {
+                era,
+                definition: None,
+            }),
             ..item
         }))
 }
@@ -300,22 +297,17 @@ fn exposed_keys(
             // Servers are sorted, and the first owner of a URI keeps it unwrapped. Pages that only
             // tools name come behind all listed resources.
             let mut owners: HashMap<&str, &str> = HashMap::new();
-            let key = |t: &SelectedItem<'_>| {
-                let server = t.upstream.settings.name.as_str();
-                (server.to_owned(), t.local.to_string())
-            };
             let mut keys = Vec::with_capacity(found.len());
             for taken in found {
-                let (server, uri) = key(taken);
-                let owner = *owners
-                    .entry(taken.local.as_str())
-                    .or_insert(taken.upstream.settings.name.as_str());
-                let is_plain = owner == server && !uris::looks_wrapped(&uri);
+                let server = taken.upstream.settings.name.as_str();
+                let uri = taken.local.as_str();
+                let owner = *owners.entry(uri).or_insert(server);
+                let is_plain = owner == server && !uris::looks_wrapped(uri);
                 keys.push((
                     if is_plain {
-                        uri
+                        uri.to_owned()
                     } else {
-                        uris::wrap(&server, &uri)
+                        uris::wrap(server, uri)
                     },
                     None,
                 ));
@@ -333,38 +325,47 @@ fn changed_names(
     keys: &[AssignedName],
     rules: &NameRules,
 ) -> Vec<CatalogFinding> {
-    let change = |(taken, (exposed, change)): (&SelectedItem<'_>, &AssignedName)| {
-        let server = taken.upstream.settings.name.as_str();
-        let mut why = Vec::new();
-        if matches!(kind, ItemKind::Tools | ItemKind::Prompts)
-            && taken.base_name != taken.local.as_str()
-        {
-            why.push(format!(
-                "renamed by servers.{server}.{}.rename",
-                kind.member()
-            ));
+    found
+        .iter()
+        .zip(keys)
+        .filter_map(|(item, assigned)| changed_name(kind, item, assigned, rules))
+        .collect()
+}
+
+fn changed_name(
+    kind: ItemKind,
+    item: &SelectedItem<'_>,
+    (exposed, change): &AssignedName,
+    rules: &NameRules,
+) -> Option<CatalogFinding> {
+    let server = item.upstream.settings.name.as_str();
+    let mut why = Vec::new();
+    if matches!(kind, ItemKind::Tools | ItemKind::Prompts) && item.base_name != item.local.as_str()
+    {
+        why.push(format!(
+            "renamed by servers.{server}.{}.rename",
+            kind.member()
+        ));
+    }
+    match change {
+        Some(NameChange::Truncated) => why.push(format!(
+            "cut to {} bytes (names.max_length)",
+            rules.max_length
+        )),
+        Some(NameChange::Taken(other)) => {
+            why.push(format!("server {other} has another one of that name"))
         }
-        match change {
-            Some(NameChange::Truncated) => why.push(format!(
-                "cut to {} bytes (names.max_length)",
-                rules.max_length
-            )),
-            Some(NameChange::Taken(other)) => {
-                why.push(format!("server {other} has another one of that name"))
-            }
-            None => {}
-        }
-        let text = format!(
-            "{} {} is exposed as {exposed}: {}",
-            kind.member(),
-            taken.local,
-            why.join(", ")
-        );
-        (!why.is_empty()).then(|| CatalogFinding {
-            server: Some(server.to_owned()),
-            topic: FindingTopic::Name,
-            text,
-        })
-    };
-    found.iter().zip(keys).filter_map(change).collect()
+        None => {}
+    }
+    let text = format!(
+        "{} {} is exposed as {exposed}: {}",
+        kind.member(),
+        item.local,
+        why.join(", ")
+    );
+    (!why.is_empty()).then(|| CatalogFinding {
+        server: Some(server.to_owned()),
+        topic: FindingTopic::Name,
+        text,
+    })
 }

@@ -93,7 +93,7 @@ fn call_result(
 }
 
 /// Returns the text of an error that is recorded. A server's own message may repeat arguments, so
-/// its code stands for it.
+/// its code replaces it.
 fn recorded_text(error: &Error) -> Box<str> {
     match &error.kind {
         McpErrorKind::ServerError(own) => format!("error {} of the server", own.code).into(),
@@ -167,7 +167,7 @@ impl LocalCall {
                 );
             }
         }
-        // Lists come from memory, and are no call of an item.
+        // Lists come from memory, and do not call an item.
         if ending.is_error() && endpoint.gateway.context().call_log.records(ending) {
             CallRecord {
                 method: method.label(),
@@ -340,7 +340,7 @@ impl Drop for CallWatch {
         }
         if !self.finished && self.context.call_log.is_for_all() {
             // A stateless client comes back with the input responses in another call, so a dropped
-            // exchange is no cancellation.
+            // exchange isn't a cancellation.
             let outcome = if self.asked_for_input {
                 "input_required"
             } else {

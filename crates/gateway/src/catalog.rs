@@ -191,22 +191,8 @@ impl Snapshot {
         let mut servers = Vec::new();
         let now = &self.exposed[kind as usize];
         let then = &before.exposed[kind as usize];
-        let differs = |a: &BTreeMap<ByteString, Arc<CatalogRoute>>,
-                       b: &BTreeMap<ByteString, Arc<CatalogRoute>>,
-                       servers: &mut Vec<ByteString>| {
-            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`"
-            // (ext-apps, 2026-01-26).
-            for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
-                let other = b.get(key).filter(|other| !other.implied);
-                let same = other.is_some_and(|other| other.is_listed_like(route));
-                let server = server_name(&route.upstream);
-                if !same && !servers.contains(&server) {
-                    servers.push(server);
-                }
-            }
-        };
-        differs(now, then, &mut servers);
-        differs(then, now, &mut servers);
+        add_differing_servers(now, then, &mut servers);
+        add_differing_servers(then, now, &mut servers);
         servers
     }
 
@@ -251,10 +237,11 @@ impl Snapshot {
 
 impl Snapshot {
     fn count_unmatched(&self, server: Option<&str>, metrics: &Metrics) {
-        let of_server = |finding: &&CatalogFinding| {
-            finding.topic == FindingTopic::Filter && finding.server.as_deref() == server
-        };
-        let count = self.findings.iter().filter(of_server).count();
+        let filter_findings = self
+            .findings
+            .iter()
+            .filter(|f| f.topic == FindingTopic::Filter && f.server.as_deref() == server);
+        let count = filter_findings.count();
         metrics
             .catalog
             .filters_unmatched
@@ -272,6 +259,24 @@ impl Snapshot {
     }
 }
 
+/// Adds the servers of the routes that the other list lacks, or shows otherwise.
+fn add_differing_servers(
+    routes: &BTreeMap<ByteString, Arc<CatalogRoute>>,
+    others: &BTreeMap<ByteString, Arc<CatalogRoute>>,
+    servers: &mut Vec<ByteString>,
+) {
+    // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`"
+    // (ext-apps, 2026-01-26).
+    for (key, route) in routes.iter().filter(|(_, route)| !route.implied) {
+        let other = others.get(key).filter(|other| !other.implied);
+        let same = other.is_some_and(|other| other.is_listed_like(route));
+        let server = server_name(&route.upstream);
+        if !same && !servers.contains(&server) {
+            servers.push(server);
+        }
+    }
+}
+
 /// Estimates the tokens that definitions of this size cost a model.
 // 4.25 bytes a token, over 527 public tool definitions and the encoding o200k_base.
 pub fn estimate_tokens(bytes: usize) -> u64 {
@@ -285,6 +290,7 @@ fn gauge_value(n: impl TryInto<i64>) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::Endpoint;
     use moongate_model::{Caller, Principal};
     use moongate_testing as testing;
 
@@ -293,17 +299,20 @@ mod tests {
         let gateway = crate::testing::gateway();
         let anonymous = testing::principal(Principal::ANONYMOUS);
         let endpoint = gateway.endpoints().find_endpoint("a", &anonymous).unwrap();
-        let lists_after = |id: u32, role: u32| {
-            let principal = Arc::new(Principal::new("p", id, [0; 16]));
-            principal.set_role(RoleId(role));
-            let caller = Caller {
-                principal,
-                ..(*testing::caller(id, None)).clone()
-            };
-            endpoint.rendered_list(&caller, ItemKind::Tools, false);
-            endpoint.generation.snapshot.load().lock_lists().len()
+        let lists = (0..1000).map(|id| lists_after(&endpoint, id, 1));
+        assert_eq!(lists.max(), Some(1));
+        assert_eq!(lists_after(&endpoint, 0, 2), 2);
+    }
+
+    /// Returns the number of rendered lists once a principal of a role has listed the tools.
+    fn lists_after(endpoint: &Endpoint, id: u32, role: u32) -> usize {
+        let principal = Arc::new(Principal::new("p", id, [0; 16]));
+        principal.set_role(RoleId(role));
+        let caller = Caller {
+            principal,
+            ..(*testing::caller(id, None)).clone()
         };
-        assert_eq!((0..1000).map(|id| lists_after(id, 1)).max(), Some(1));
-        assert_eq!(lists_after(0, 2), 2);
+        endpoint.rendered_list(&caller, ItemKind::Tools, false);
+        endpoint.generation.snapshot.load().lock_lists().len()
     }
 }

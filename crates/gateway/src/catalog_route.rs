@@ -93,12 +93,13 @@ impl CatalogRoute {
 
     /// Returns true if lists show the same in both, for clients of either era.
     pub(super) fn is_listed_like(&self, other: &CatalogRoute) -> bool {
-        let shown = |route: &CatalogRoute, era| {
-            route
-                .form_for(era)
-                .map(|form| (form.listed.clone(), form.legacy.clone()))
-        };
-        let is_same = |era| shown(self, era) == shown(other, era);
-        self.hidden == other.hidden && is_same(Era::Legacy) && is_same(Era::Modern)
+        self.hidden == other.hidden
+            && self.listed_parts(Era::Legacy) == other.listed_parts(Era::Legacy)
+            && self.listed_parts(Era::Modern) == other.listed_parts(Era::Modern)
+    }
+
+    /// Returns what lists show to clients of an era.
+    fn listed_parts(&self, era: Era) -> Option<(&RawJson, &LegacyForm)> {
+        self.form_for(era).map(|form| (&form.listed, &form.legacy))
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the endpoints by name and by role. Does not build generations (`reconfigure.rs`).
 //! Invariant: all its endpoints have the same servers and rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use crate::endpoint::{Endpoint, EndpointHost};
@@ -24,22 +24,19 @@ pub(super) struct CurrentGeneration {
 
 impl CurrentGeneration {
     pub(super) fn new(gateway: &Arc<dyn EndpointHost>, generation: Arc<Generation>) -> Self {
-        let endpoint = |name: &str, scope: EndpointScope| {
-            Arc::new(Endpoint::new(
+        let endpoints = generation.scopes.iter().map(|(name, scope)| {
+            let endpoint = Endpoint::new(
                 gateway.clone(),
                 generation.clone(),
-                scope,
-                ByteString::from(name),
-            ))
-        };
-        let endpoints = generation
-            .scopes
-            .iter()
-            .map(|(name, scope)| (name.clone(), endpoint(name, scope.clone())));
-        let unions = generation.access.restricted_keys().map(|(role, names)| {
-            let union = EndpointUnion::new(names, &generation.scopes);
-            (role, endpoint("", EndpointScope::Union(Arc::new(union))))
+                scope.clone(),
+                ByteString::from(name.as_str()),
+            );
+            (name.clone(), Arc::new(endpoint))
         });
+        let unions = generation
+            .access
+            .restricted_keys()
+            .map(|(role, names)| (role, create_union(gateway, &generation, names)));
         let sets = if generation.access.has_people() {
             RoleId::SETS_MAX
         } else {
@@ -72,7 +69,7 @@ impl CurrentGeneration {
         name: &str,
         principal: &Principal,
     ) -> Option<(&Arc<Endpoint>, bool)> {
-        // Roles with limited endpoints have a union of their own under the empty name.
+        // Roles with limited endpoints have their own union under the empty name.
         let union = if name.is_empty() {
             self.union_endpoint(principal.role())
         } else {
@@ -93,17 +90,21 @@ impl CurrentGeneration {
         };
         let names = self.generation.access.allowed_endpoints(role)?;
         let everything = self.endpoints.get("")?;
-        let union = || {
-            let scope =
-                EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.generation.scopes)));
-            let name = ByteString::literal("");
-            Arc::new(Endpoint::new(
-                everything.gateway.clone(),
-                self.generation.clone(),
-                scope,
-                name,
-            ))
-        };
-        Some(self.people_unions.get(index)?.get_or_init(union))
+        let union = self.people_unions.get(index)?;
+        Some(union.get_or_init(|| create_union(&everything.gateway, &self.generation, names)))
     }
+}
+
+fn create_union(
+    gateway: &Arc<dyn EndpointHost>,
+    generation: &Arc<Generation>,
+    names: &HashSet<String>,
+) -> Arc<Endpoint> {
+    let union = EndpointUnion::new(names, &generation.scopes);
+    Arc::new(Endpoint::new(
+        gateway.clone(),
+        generation.clone(),
+        EndpointScope::Union(Arc::new(union)),
+        ByteString::literal(""),
+    ))
 }

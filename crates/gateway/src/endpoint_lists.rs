@@ -11,7 +11,7 @@ use crate::search_mode::is_meta_name;
 use crate::settings::SearchRules;
 use crate::{SchemaStyle, expose, schemas};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
-use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, RoleId};
+use moongate_model::{Caller, Error, ItemKind, McpErrorKind, Outcome, Principal, RoleId};
 use moongate_protocol::{Era, LegacyForm, era_of};
 use moongate_upstream::Upstream;
 
@@ -37,12 +37,9 @@ impl Endpoint {
             mut hint,
             ..
         } = self.rendered_list(caller, kind, with_tasks);
-        let is_visible = |_: &String| {
-            !self
-                .visible_servers(&caller.principal, &self.generation.snapshot.load())
-                .is_empty()
-        };
-        if let Some(absence) = self.absence().filter(is_visible) {
+        if let Some(absence) = self.absence()
+            && self.sees_servers(&caller.principal)
+        {
             moongate_protocol::explain_absence(&mut result, &absence);
             // The absence of a server may end at any time.
             hint.ttl_ms = 0;
@@ -59,6 +56,12 @@ impl Endpoint {
             cache_hint: Some(hint),
             task: None,
         })
+    }
+
+    /// Returns true if a caller may know any server of this endpoint.
+    fn sees_servers(&self, principal: &Principal) -> bool {
+        let snapshot = self.generation.snapshot.load();
+        !self.visible_servers(principal, &snapshot).is_empty()
     }
 
     /// Renders a list, without the age of its parts.
@@ -80,36 +83,45 @@ impl Endpoint {
         let public = caller.principal.role() == RoleId::ANONYMOUS;
         let snapshot = self.generation.snapshot.load();
         let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
-        let meta_tools = || {
-            search
-                .map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks))
-                .unwrap_or_default()
-        };
-        let visible = |route: &CatalogRoute| {
-            let is_found = |rules: &SearchRules| {
-                !rules.always.matches(&route.exposed) || is_meta_name(&route.exposed)
-            };
-            if search.is_some_and(is_found) {
-                return None;
-            }
-            let form = route.form_for(era)?;
-            let listed = || {
-                let plain = self.listed_for(caller.revision, kind, route, form);
-                let plain = if era == Era::Legacy {
-                    legacy_form(kind, form, plain)?
-                } else {
-                    plain
-                };
-                match with_tasks && runs_as_task(&route.upstream) {
-                    true => Some(moongate_protocol::offer_as_task(&plain).unwrap_or(plain)),
-                    false => Some(plain),
+        snapshot.list(
+            key,
+            public,
+            || {
+                search
+                    .map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks))
+                    .unwrap_or_default()
+            },
+            |route| {
+                if search.is_some_and(|rules| is_left_to_search(rules, route)) {
+                    return None;
                 }
-            };
-            self.permits(&caller.principal, kind, route)
-                .then(listed)
-                .flatten()
+                let form = route.form_for(era)?;
+                self.permits(&caller.principal, kind, route)
+                    .then(|| self.render_for(caller.revision, kind, route, form, with_tasks))
+                    .flatten()
+            },
+        )
+    }
+
+    /// Renders an item for a client's list. `None`: legacy clients do not get it.
+    fn render_for(
+        &self,
+        revision: &str,
+        kind: ItemKind,
+        route: &CatalogRoute,
+        form: &ItemForm,
+        with_tasks: bool,
+    ) -> Option<RawJson> {
+        let plain = self.listed_for(revision, kind, route, form);
+        let plain = if era_of(revision) == Era::Legacy {
+            legacy_form(kind, form, plain)?
+        } else {
+            plain
         };
-        snapshot.list(key, public, meta_tools, visible)
+        match with_tasks && runs_as_task(&route.upstream) {
+            true => Some(moongate_protocol::offer_as_task(&plain).unwrap_or(plain)),
+            false => Some(plain),
+        }
     }
 
     /// Renders a form of an item as lists show it to a client of this revision.
@@ -149,6 +161,11 @@ impl Endpoint {
             .and_then(|schema| schemas::with_schema(&plain, schema))
             .unwrap_or(plain)
     }
+}
+
+/// Returns true if a list in search mode leaves a tool out, so that only a search finds it.
+fn is_left_to_search(rules: &SearchRules, route: &CatalogRoute) -> bool {
+    !rules.always.matches(&route.exposed) || is_meta_name(&route.exposed)
 }
 
 /// Returns true if any tool of the server may become a task without declaring it.

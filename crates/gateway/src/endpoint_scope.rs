@@ -69,7 +69,10 @@ impl EndpointUnion {
 
     /// Returns true if one of the endpoints has this tool.
     pub(super) fn has_tool(&self, server: &str, exposed: &str) -> bool {
-        let viewed = |view: &Arc<ViewRules>| view.includes(server) && view.tools.matches(exposed);
-        self.servers.contains(server) || self.views.iter().any(viewed)
+        self.servers.contains(server)
+            || self
+                .views
+                .iter()
+                .any(|view| view.includes(server) && view.tools.matches(exposed))
     }
 }

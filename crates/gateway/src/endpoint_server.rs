@@ -52,19 +52,23 @@ impl McpServer for Endpoint {
             completions: true,
             logging: true,
             tasks: self.task_capabilities(),
-            extensions: self.announced(&caller.principal, &descriptions, |server| {
+            extensions: self.merge_announcements(&caller.principal, &descriptions, |server| {
                 &server.capabilities.extensions
             }),
-            experimental: self.announced(&caller.principal, &descriptions, |server| {
+            experimental: self.merge_announcements(&caller.principal, &descriptions, |server| {
                 &server.capabilities.experimental
             }),
         };
         let instructions = match &self.scope {
             EndpointScope::Server(_) if servers.is_empty() => None,
-            EndpointScope::Server(only) => expose::paragraphs(only.about(), self.absence()),
+            EndpointScope::Server(only) => {
+                expose::join_paragraphs(only.description_or_instructions(), self.absence())
+            }
             _ if self.search_rules().is_some() => Some(search_instructions(&servers)),
             _ => expose::instructions(
-                servers.iter().map(|u| (u.display_title(), u.about())),
+                servers
+                    .iter()
+                    .map(|u| (u.display_title(), u.description_or_instructions())),
                 INSTRUCTIONS_MAX,
             ),
         };

@@ -115,6 +115,7 @@ impl EventSink for GatewaySink {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::sync::broadcast;
 
     use super::*;
     use moongate_jsonrpc::json::{ByteString, JsonObject};
@@ -134,6 +135,21 @@ mod tests {
         event(audience, Notification::Log(None, JsonObject::new()))
     }
 
+    /// Publishes a log message. Returns true if it reaches the bus.
+    fn forwards_log(
+        sink: &GatewaySink,
+        receiver: &mut broadcast::Receiver<GatewayEvent>,
+        audience: Audience,
+    ) -> bool {
+        sink.publish(log(audience));
+        receiver.try_recv().is_ok()
+    }
+
+    fn shared_audiences() -> [Audience; 2] {
+        let era = ConnectionOwner::Era(Era::Legacy);
+        [Audience::Everyone, Audience::Owner(era)]
+    }
+
     #[test]
     fn log_messages_about_any_of_several_principals_are_dropped() {
         let events = Arc::new(EventBus::default());
@@ -142,29 +158,24 @@ mod tests {
         principals.intern("test", [1; 16], "one", None);
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
         let mut receiver = events.subscribe_events();
-        let mut publish = |audience| {
-            sink.publish(log(audience));
-            receiver.try_recv().is_ok()
-        };
-        let shared = || {
-            [
-                Audience::Everyone,
-                Audience::Owner(ConnectionOwner::Era(Era::Legacy)),
-            ]
-        };
-        assert!(
-            shared().into_iter().all(&mut publish),
-            "a lone principal gets all of them"
-        );
+        for audience in shared_audiences() {
+            assert!(
+                forwards_log(&sink, &mut receiver, audience),
+                "a lone principal gets all of them"
+            );
+        }
         principals.intern("test", [2; 16], "two", None);
-        assert!(!shared().into_iter().any(&mut publish));
+        for audience in shared_audiences() {
+            assert!(!forwards_log(&sink, &mut receiver, audience));
+        }
         assert_eq!(metrics.calls.dropped.get(DroppedItem::LogMessage), 2);
         let news =
-            || Notification::Extension(ByteString::literal("notifications/x"), JsonObject::new());
-        sink.publish(event(Audience::Everyone, news()));
+            Notification::Extension(ByteString::literal("notifications/x"), JsonObject::new());
+        sink.publish(event(Audience::Everyone, news));
         assert_eq!(metrics.calls.dropped.get(DroppedItem::Extension), 1);
+        let owner = Audience::Owner(ConnectionOwner::Principal(1));
         assert!(
-            publish(Audience::Owner(ConnectionOwner::Principal(1))),
+            forwards_log(&sink, &mut receiver, owner),
             "it can only be about its owner"
         );
     }

@@ -105,11 +105,13 @@ impl EventBus {
         {
             return false;
         }
-        let new = || ServerSubscriptions {
-            upstream: upstream.clone(),
-            uris: DemandCounter::default(),
-        };
-        let server = subscribed.entry(upstream.name.clone()).or_insert_with(new);
+        let server =
+            subscribed
+                .entry(upstream.name.clone())
+                .or_insert_with(|| ServerSubscriptions {
+                    upstream: upstream.clone(),
+                    uris: DemandCounter::default(),
+                });
         // A reconfigured server is another upstream of the same name.
         let is_moved = !Arc::ptr_eq(&server.upstream, upstream);
         server.upstream = upstream.clone();

@@ -221,7 +221,7 @@ impl Endpoint {
                 .iter()
                 .filter_map(|recorded| self.explain_rule(*recorded, principal, item)),
         );
-        // A refusal without a rule of its own is still a refusal.
+        // A refusal without its own rule is still a refusal.
         if !decision.allows() && rules.iter().all(|rule| rule.allows) {
             rules.push(plain_rule(
                 &[],
@@ -337,6 +337,16 @@ mod tests {
         }
     }
 
+    fn tool(name: &str) -> Arc<JsonObject> {
+        let schema = if name == "bad" {
+            "[]"
+        } else {
+            r#"{"type":"object"}"#
+        };
+        let text = format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#);
+        Arc::new(JsonObject::parse(text.into()).unwrap())
+    }
+
     impl ExplainRig {
         fn new(
             servers: Vec<ServerSettings>,
@@ -345,19 +355,6 @@ mod tests {
         ) -> ExplainRig {
             let (gateway, auth) = gateway_of(servers, views, keys);
             for entry in gateway.servers() {
-                let tool = |name: &str| {
-                    let schema = if name == "bad" {
-                        "[]"
-                    } else {
-                        r#"{"type":"object"}"#
-                    };
-                    Arc::new(
-                        JsonObject::parse(
-                            format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#).into(),
-                        )
-                        .unwrap(),
-                    )
-                };
                 let mut lists = ServerLists::default();
                 let items = ["get", "put", "del", "bad"].map(tool).to_vec();
                 // The lists of `new` are not known yet.
@@ -430,6 +427,14 @@ mod tests {
         key(GlobList::all(), None, false)
     }
 
+    fn plain_rig() -> ExplainRig {
+        rig_with(whole_view(), whole_key())
+    }
+
+    fn rig_with(view: ViewRules, key: KeySettings) -> ExplainRig {
+        rig_of(plain_server(), view, key)
+    }
+
     fn key_of_view() -> KeySettings {
         key(GlobList::all(), Some(vec!["v".to_owned()]), false)
     }
@@ -445,19 +450,12 @@ mod tests {
 
     /// Cases that neither a view nor a key decides.
     fn cases_of_servers() -> [ExplainCase; 8] {
-        let without_rules = || rig_of(plain_server(), whole_view(), whole_key());
         [
-            ("yes", without_rules(), "", "a__get", ""),
-            (
-                "off",
-                without_rules(),
-                "",
-                "away__get",
-                "servers.off.enabled",
-            ),
-            ("nowhere", without_rules(), "", "x__get", ""),
-            ("not listed", without_rules(), "", "a__nothing", "servers.a"),
-            ("left out", without_rules(), "", "a__bad", "servers.a"),
+            ("yes", plain_rig(), "", "a__get", ""),
+            ("off", plain_rig(), "", "away__get", "servers.off.enabled"),
+            ("nowhere", plain_rig(), "", "x__get", ""),
+            ("not listed", plain_rig(), "", "a__nothing", "servers.a"),
+            ("left out", plain_rig(), "", "a__bad", "servers.a"),
             (
                 "allow",
                 with_rules(&["put"], &[]),
@@ -484,46 +482,45 @@ mod tests {
 
     /// Cases that a view or a key decides.
     fn cases_of_views_and_keys() -> [ExplainCase; 6] {
-        let with = |view, key| rig_of(plain_server(), view, key);
         [
             (
                 "expired",
-                with(whole_view(), key(GlobList::all(), None, true)),
+                rig_with(whole_view(), key(GlobList::all(), None, true)),
                 "",
                 "a__get",
                 "auth.keys.ci.expires",
             ),
             (
                 "key's views",
-                with(whole_view(), key_of_view()),
+                rig_with(whole_view(), key_of_view()),
                 "a",
                 "get",
                 "auth.keys.ci.views",
             ),
             (
                 "view's servers",
-                with(view(Some(&["b"]), GlobList::all()), whole_key()),
+                rig_with(view(Some(&["b"]), GlobList::all()), whole_key()),
                 "v",
                 "a__get",
                 "views.v.servers",
             ),
             (
                 "view's tools",
-                with(view(None, globs(&["*put"])), whole_key()),
+                rig_with(view(None, globs(&["*put"])), whole_key()),
                 "v",
                 "a__get",
                 "views.v.tools",
             ),
             (
                 "union",
-                with(view(None, globs(&["*put"])), key_of_view()),
+                rig_with(view(None, globs(&["*put"])), key_of_view()),
                 "",
                 "a__get",
                 "auth.keys.ci.views",
             ),
             (
                 "key's tools",
-                with(whole_view(), key(globs(&["*", "!*get"]), None, false)),
+                rig_with(whole_view(), key(globs(&["*", "!*get"]), None, false)),
                 "",
                 "a__get",
                 "auth.keys.ci.tools",
@@ -569,7 +566,8 @@ mod tests {
             vec![key(GlobList::all(), None, false)],
         );
         let explanation = rig.explain("", "new__get");
-        assert_eq!((explanation.callable, explanation.listed), (true, None));
+        assert!(explanation.callable);
+        assert_eq!(explanation.listed, None);
         assert_eq!(explanation.local_name.as_deref(), Some("get"));
         let unknown = rig
             .gateway

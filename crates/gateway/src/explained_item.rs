@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use crate::catalog::Snapshot;
-use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::running_server::RunningServer;
@@ -72,7 +71,7 @@ impl Endpoint {
             .iter()
             .find_map(|server| self.find_unexposed(server, name));
         listed.or_else(|| {
-            // Of several prefixes the longest is meant: the others only begin like it.
+            // The longest of several prefixes is meant: the others only start like it.
             let server = candidates
                 .into_iter()
                 .max_by_key(|server| server.settings.presentation.prefix.len())?;
@@ -162,14 +161,13 @@ impl Endpoint {
 
     /// Returns the tool of this endpoint whose name resembles another most. `None`: none does.
     pub(super) fn nearest_tool(&self, snapshot: &Snapshot, wanted: &str) -> Option<ByteString> {
-        let is_here = |route: &&Arc<CatalogRoute>| match &self.scope {
-            EndpointScope::Server(only) => only.settings.name == route.upstream.settings.name,
-            _ => true,
-        };
         let routes = snapshot
             .iter(ItemKind::Tools)
             .filter(|route| !route.hidden)
-            .filter(is_here);
+            .filter(|route| match &self.scope {
+                EndpointScope::Server(only) => only.settings.name == route.upstream.settings.name,
+                _ => true,
+            });
         let near = routes.filter_map(|route| {
             let shown = if self.keeps_local_names() {
                 &route.local

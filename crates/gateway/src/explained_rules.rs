@@ -1,7 +1,7 @@
 //! Rules of an explanation, each with its key in the config.
 //!
-//! Owns how a rule is told. Does not decide (`permitted.rs`, `selected_item.rs`). Invariant: a rule
-//! says what the decision said.
+//! Owns how a rule is explained. Does not decide (`permitted.rs`, `selected_item.rs`). Invariant: a
+//! rule says what the decision said.
 
 use crate::decision::DecisionRule;
 use crate::endpoint::Endpoint;
@@ -15,9 +15,8 @@ use moongate_model::{Principal, UpstreamState};
 /// Beginning of the reason of a server that fails.
 const UNUSABLE: &str = "the server cannot be used";
 
-/// Returns the command or the line that would change a decision. `place` says where its rule
-/// stands.
-pub fn remedy(rule: &ExplainedRule, tool: &str, place: &str) -> String {
+/// Returns the command or the line that would change a decision. `location` is that of its rule.
+pub fn remedy(rule: &ExplainedRule, tool: &str, location: &str) -> String {
     let key: Vec<&str> = rule.key.iter().map(String::as_str).collect();
     match key[..] {
         ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
@@ -29,23 +28,23 @@ pub fn remedy(rule: &ExplainedRule, tool: &str, place: &str) -> String {
             format!("`moongate tools --server {server}` shows what the server has")
         }
         ["auth", "keys", _, "expires"] => {
-            format!("change {place}, or make another key: moongate key new NAME")
+            format!("change {location}, or make another key: moongate key new NAME")
         }
-        ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
-        ["auth" | "views", .., "servers"] => format!("add the server to {place}"),
-        ["auth" | "views", ..] => pattern_remedy(rule, place),
+        ["auth", "keys", _, "views"] => format!("add a view or a server to {location}"),
+        ["auth" | "views", .., "servers"] => format!("add the server to {location}"),
+        ["auth" | "views", ..] => pattern_remedy(rule, location),
         _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
     }
 }
 
 /// Returns the change of patterns that would let the name pass.
-fn pattern_remedy(rule: &ExplainedRule, place: &str) -> String {
+fn pattern_remedy(rule: &ExplainedRule, location: &str) -> String {
     let globs = GlobList::new(&rule.value).unwrap_or_default();
     match globs.deciding_pattern(&rule.name) {
         // An exclusion wins over each pattern that would be added.
-        Some(pattern) if pattern.starts_with('!') => format!("take {pattern:?} out of {place}"),
-        _ if rule.name.is_empty() => format!("change {place}"),
-        _ => format!("add {:?} to {place}", rule.name),
+        Some(pattern) if pattern.starts_with('!') => format!("take {pattern:?} out of {location}"),
+        _ if rule.name.is_empty() => format!("change {location}"),
+        _ => format!("add {:?} to {location}", rule.name),
     }
 }
 

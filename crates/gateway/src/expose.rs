@@ -37,14 +37,14 @@ pub(super) fn render_item(
 }
 
 /// Joins two texts where both are there.
-pub(super) fn paragraphs(first: Option<String>, second: Option<String>) -> Option<String> {
+pub(super) fn join_paragraphs(first: Option<String>, second: Option<String>) -> Option<String> {
     match (first, second) {
         (Some(first), Some(second)) => Some(format!("{}\n\n{second}", first.trim_end())),
         (first, second) => first.or(second),
     }
 }
 
-/// Joins the instructions of several servers in one text of at most `limit` bytes. Begins with a
+/// Joins the instructions of several servers in one text of at most `limit` bytes. Starts with a
 /// sentence that can stand alone.
 pub(super) fn instructions(
     servers: impl Iterator<Item = (String, Option<String>)>,

@@ -28,15 +28,12 @@ impl Endpoint {
         caller: &Caller,
         call: &Call,
     ) -> Result<Permitted<CallRoute>, Error> {
-        let unknown = || {
+        let server = self.permit_extensions(&caller.principal).ok_or_else(|| {
             Error::new(
                 McpErrorKind::UnknownMethod,
                 format!("Method not found: {}", call.method.name()),
             )
-        };
-        let server = self
-            .permit_extensions(&caller.principal)
-            .ok_or_else(unknown)?;
+        })?;
         Ok(server.route_call(self.method_meter(&call.method)))
     }
 
@@ -48,7 +45,7 @@ impl Endpoint {
     }
 
     /// Merges the servers' announcements of one kind for a caller: those that work here.
-    pub(super) fn announced<'a>(
+    pub(super) fn merge_announcements<'a>(
         &self,
         principal: &Principal,
         descriptions: &'a [ServerDescription],
@@ -64,7 +61,7 @@ impl Endpoint {
 
 /// Returns the error for a server's request that belongs to an extension, if its client may use
 /// none.
-pub(super) fn refusal(input: &InputRequired) -> Option<Error> {
+pub(super) fn extension_error(input: &InputRequired) -> Option<Error> {
     let (_, request) = input
         .requests
         .iter()

@@ -73,20 +73,19 @@ impl Generation {
 
     /// Clones the generation, with one server replaced.
     pub(super) fn with_server(&self, entry: &Arc<RunningServer>) -> Self {
-        let swapped = |s: &Arc<RunningServer>| {
-            if s.name == entry.name {
-                entry.clone()
-            } else {
-                s.clone()
-            }
-        };
         let views = self.scopes.values().filter_map(|scope| match scope {
             EndpointScope::View(rules) => Some((**rules).clone()),
             _ => None,
         });
-        let servers = self.servers.iter().map(swapped).collect();
+        let servers = self.servers.iter().map(|server| {
+            if server.name == entry.name {
+                entry.clone()
+            } else {
+                server.clone()
+            }
+        });
         let next = Generation::new(
-            servers,
+            servers.collect(),
             self.names.clone(),
             self.access.clone(),
             views.collect(),

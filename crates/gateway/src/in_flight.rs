@@ -34,7 +34,7 @@ struct PrincipalCalls {
     waiting: Mutex<WakerSet>,
 }
 
-/// Wakers, each in a slot of its own.
+/// Wakers, each in its own slot.
 #[derive(Default)]
 struct WakerSet {
     wakers: Vec<Option<Waker>>,
@@ -267,6 +267,10 @@ mod tests {
         )
     }
 
+    fn is_refused(event: &ExchangeEvent) -> bool {
+        matches!(event, ExchangeEvent::Done(Err(error)) if error.message.contains("removed"))
+    }
+
     #[tokio::test]
     async fn a_call_ends_with_its_principal_and_delivers_nothing() {
         let principals = Arc::new(PrincipalTable::default());
@@ -294,13 +298,10 @@ mod tests {
         ));
         assert!(futures_util::poll!(std::pin::pin!(ready.next_event())).is_pending());
         now.send(()).unwrap();
-        assert_eq!((inflight.count_of(&one), inflight.count_of(&two)), (3, 1));
+        assert_eq!(inflight.count_of(&one), 3);
+        assert_eq!(inflight.count_of(&two), 1);
         principals.retain("test", &HashSet::from([two.id]));
         inflight.revoke_removed();
-        let is_refused = |event: &ExchangeEvent| {
-            matches!(event,
-            ExchangeEvent::Done(Err(error)) if error.message.contains("removed"))
-        };
         assert!(is_refused(&waiting.await.unwrap()) && is_refused(&ready.next_event().await));
         assert!(is_refused(&fresh.next_event().await));
         cancelled.closed().await;

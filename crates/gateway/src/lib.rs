@@ -82,9 +82,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal, UpstreamState};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
 use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
-use moongate_upstream::{
-    Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamRuntime,
-};
+use moongate_upstream::{Audience, EventSink, Upstream, UpstreamEvent, UpstreamRuntime};
 
 pub use catalog::{Snapshot, estimate_tokens};
 pub use catalog_route::{CatalogRoute, ItemForm};
@@ -146,20 +144,24 @@ impl Gateway {
         let drain_ms = settings.drain_ms();
         let events = Arc::new(EventBus::default());
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
-        let entry = |settings: ServerSettings| {
+        let calls = CallLogSwitch::new(settings.call_log);
+        let servers = settings.servers.into_iter().map(|settings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
             Arc::new(RunningServer {
                 settings: upstream.settings.clone(),
                 upstream,
             })
-        };
-        let calls = CallLogSwitch::new(settings.call_log);
-        let servers = settings.servers.into_iter().map(entry).collect();
+        });
         let generation = Arc::new(Generation {
             disabled: settings.disabled,
             schema: settings.schema,
             search: settings.search,
-            ..Generation::new(servers, settings.names, settings.access, settings.views)
+            ..Generation::new(
+                servers.collect(),
+                settings.names,
+                settings.access,
+                settings.views,
+            )
         });
         let context = Arc::new(EndpointContext {
             upstreams: shared,
@@ -341,7 +343,7 @@ impl Gateway {
         self.generation().expected_name(server, local)
     }
 
-    /// Returns what the exposed names of a prefix begin with: the prefix and the separator.
+    /// Returns what the exposed names of a prefix start with: the prefix and the separator.
     pub fn name_beginning(&self, prefix: &str) -> Option<String> {
         self.generation().names.beginning(prefix)
     }
@@ -428,7 +430,7 @@ impl Gateway {
             .extend(schema_findings::refused_tools(generation, &snapshot));
         snapshot
             .findings
-            .extend(unmatched_rules::unmatched(generation, &snapshot));
+            .extend(unmatched_rules::find_unmatched(generation, &snapshot));
         snapshot.record_metrics(&generation.servers, &self.context.metrics);
         snapshot
     }

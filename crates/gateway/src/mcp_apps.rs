@@ -79,12 +79,17 @@ pub(super) fn with_exposed_pages(
     snapshot: &Snapshot,
 ) -> RawJson {
     let server = server_name(upstream);
-    let exposed = |uri: &ByteString| match snapshot.find_local(ItemKind::Resources, &server, uri) {
+    moongate_protocol::with_app_pages(&listed, |uri| exposed_page(snapshot, &server, uri))
+        .unwrap_or(listed)
+}
+
+/// Returns the exposed URI of a tool's page, if it differs.
+fn exposed_page(snapshot: &Snapshot, server: &ByteString, uri: &ByteString) -> Option<ByteString> {
+    match snapshot.find_local(ItemKind::Resources, server, uri) {
         Some(route) => (route.exposed != *uri).then(|| route.exposed.clone()),
         // Its page may not be read here, and another server's page of the same URI is not its own.
         None => snapshot
             .find_exposed(ItemKind::Resources, uri)
-            .map(|_| ByteString::from(uris::wrap(&server, uri))),
-    };
-    moongate_protocol::with_app_pages(&listed, exposed).unwrap_or(listed)
+            .map(|_| ByteString::from(uris::wrap(server, uri))),
+    }
 }

@@ -15,7 +15,7 @@ pub struct NameRules {
 }
 
 impl NameRules {
-    /// Returns what all names with a prefix begin with. `None` for no prefix.
+    /// Returns what all names with a prefix start with. `None` for no prefix.
     pub fn beginning(&self, prefix: &str) -> Option<String> {
         let nameless = NameRequest {
             server: "",
@@ -72,7 +72,7 @@ pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName>
         let (mut name, mut change) = match spelled.len() <= rules.max_length {
             true => (spelled.clone(), None),
             false => (
-                suffixed(&spelled, item, 0, rules.max_length),
+                with_suffix(&spelled, item, 0, rules.max_length),
                 Some(NameChange::Truncated),
             ),
         };
@@ -80,7 +80,7 @@ pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName>
         // Each salt gives another suffix, until a name is free.
         while let Some(owner) = taken.get(&name) {
             change.get_or_insert_with(|| NameChange::Taken((*owner).to_owned()));
-            name = suffixed(&spelled, item, salt, rules.max_length);
+            name = with_suffix(&spelled, item, salt, rules.max_length);
             salt += 1;
         }
         taken.insert(name.clone(), item.server);
@@ -117,7 +117,7 @@ fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
 }
 
 /// Truncates the name to make room for a suffix, which depends on the server and the whole name.
-fn suffixed(spelled: &str, item: &NameRequest<'_>, salt: u32, max_length: usize) -> String {
+fn with_suffix(spelled: &str, item: &NameRequest<'_>, salt: u32, max_length: usize) -> String {
     // NUL between the parts, so that no two items are joined to the same text.
     let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.local);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());
@@ -186,15 +186,18 @@ mod tests {
         assert!(got[3].starts_with("sa_me_"), "{got:?}");
     }
 
-    #[test]
-    fn two_tools_of_one_name_by_config_are_both_there() {
-        let rules = rules();
-        let tool = |name, local| NameRequest {
+    fn tool<'a>(name: &'a str, local: &'a str) -> NameRequest<'a> {
+        NameRequest {
             server: "a",
             prefix: "a",
             name,
             local,
-        };
+        }
+    }
+
+    #[test]
+    fn two_tools_of_one_name_by_config_are_both_there() {
+        let rules = rules();
         let got = assign(&[tool("find", "search"), tool("find", "find")], &rules);
         assert_eq!(got[1], ("a__find".to_owned(), None));
         assert_eq!(got[0].1, Some(NameChange::Taken("a".to_owned())));

@@ -222,7 +222,7 @@ impl Endpoint {
     }
 
     /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint,
-    /// where callers cannot be told apart.
+    /// where callers cannot be distinguished.
     pub(super) fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
         matches!(self.scope, EndpointScope::Server(_)) && caller.principal.secret.is_none()
     }

@@ -45,37 +45,29 @@ impl Gateway {
             &self.meters,
         )));
         let after = Arc::new(after);
-        let change = |change: &PrincipalChange| {
-            let callable = |generation: &Arc<Generation>, principal: &Option<Arc<Principal>>| {
-                principal
-                    .as_ref()
-                    .map(|principal| self.callable_tools(generation, principal))
-                    .unwrap_or_default()
-            };
-            let then = callable(&before, &change.before);
-            let now = callable(&after, &change.after);
-            let but = |a: &BTreeSet<ByteString>, b: &BTreeSet<ByteString>| {
-                a.difference(b).map(ByteString::to_string).collect()
-            };
+        let changes = principals.iter().map(|change| {
+            let then = self.callable_tools(&before, change.before.as_deref());
+            let now = self.callable_tools(&after, change.after.as_deref());
             ToolAccessChange {
                 key: change.name.clone(),
-                gains: but(&now, &then),
-                loses: but(&then, &now),
+                gains: now.difference(&then).map(ByteString::to_string).collect(),
+                loses: then.difference(&now).map(ByteString::to_string).collect(),
             }
-        };
-        principals
-            .iter()
-            .map(change)
+        });
+        changes
             .filter(|change| !change.gains.is_empty() || !change.loses.is_empty())
             .collect()
     }
 
-    /// Returns the tools that a principal may call at any of its endpoints.
+    /// Returns the tools that a principal may call at any of its endpoints. None without one.
     fn callable_tools(
         self: &Arc<Self>,
         generation: &Arc<Generation>,
-        principal: &Principal,
+        principal: Option<&Principal>,
     ) -> BTreeSet<ByteString> {
+        let Some(principal) = principal else {
+            return BTreeSet::new();
+        };
         let snapshot = generation.snapshot.load_full();
         let mut tools = BTreeSet::new();
         let scopes = generation

@@ -90,8 +90,9 @@ impl RecentCall {
     /// Returns the client's name and version, as the client states them.
     pub fn client(&self) -> (String, String) {
         let info: serde_json::Value = serde_json::from_slice(&self.client_info).unwrap_or_default();
-        let text = |key: &str| info[key].as_str().map(cut).unwrap_or_default();
-        (text("name"), text("version"))
+        let [name, version] =
+            ["name", "version"].map(|key| info[key].as_str().map(cut).unwrap_or_default());
+        (name, version)
     }
 
     /// Returns the state now.
@@ -119,7 +120,25 @@ struct CallSlot {
     waker: AtomicWaker,
 }
 
-/// Place of a recorded call in the ring.
+impl CallSlot {
+    /// Returns true if the call with this id runs here.
+    fn is_running(&self, id: u64) -> bool {
+        self.call
+            .lock()
+            .as_ref()
+            .is_some_and(|call| call.id == id && call.result.is_none())
+    }
+
+    fn changed_since(&self, change: u64) -> Option<RecentCall> {
+        self.call
+            .lock()
+            .as_ref()
+            .filter(|call| call.change > change)
+            .cloned()
+    }
+}
+
+/// Position of a recorded call in the ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallTicket {
     slot: usize,
@@ -207,13 +226,7 @@ impl RecentCalls {
         let Some(slots) = self.slots.get() else {
             return false;
         };
-        let is_running = |slot: &&CallSlot| {
-            slot.call
-                .lock()
-                .as_ref()
-                .is_some_and(|c| c.id == id && c.result.is_none())
-        };
-        let Some(slot) = slots.iter().find(is_running) else {
+        let Some(slot) = slots.iter().find(|slot| slot.is_running(id)) else {
             return false;
         };
         // The id, not a flag: the next call of this slot is not meant. Stored before the wake, so
@@ -269,14 +282,8 @@ impl RecentCalls {
     /// Returns the calls that changed after `change`, newest first.
     pub fn changed_since(&self, change: u64) -> Vec<RecentCall> {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
-        let changed = |slot: &CallSlot| {
-            slot.call
-                .lock()
-                .as_ref()
-                .filter(|call| call.change > change)
-                .cloned()
-        };
-        let mut calls: Vec<RecentCall> = slots.iter().filter_map(changed).collect();
+        let changed = slots.iter().filter_map(|slot| slot.changed_since(change));
+        let mut calls: Vec<RecentCall> = changed.collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.id));
         calls
     }
@@ -300,9 +307,10 @@ fn copy_client_info(info: Option<&RawJson>, buffer: &mut Vec<u8>) {
     }
     // Icons and the like are not kept.
     let Some(info) = info.as_object() else { return };
-    let text = |key: &str| info.get_string(key).map(|text| cut(&text));
+    let [name, version] =
+        ["name", "version"].map(|key| info.get_string(key).map(|text| cut(&text)));
     buffer.extend(
-        serde_json::json!({ "name": text("name"), "version": text("version") })
+        serde_json::json!({ "name": name, "version": version })
             .to_string()
             .into_bytes(),
     );
@@ -356,23 +364,18 @@ mod tests {
     fn the_last_calls_are_kept_and_a_running_one_keeps_its_slot() {
         let calls = RecentCalls::new(3);
         let caller = testing::caller(1, None);
-        let begin = |item: &str| calls.begin(&caller, facts(item));
-        let first = begin("first").unwrap();
+        let first = calls.begin(&caller, facts("first")).unwrap();
         for item in ["b", "c", "d", "e", "f"] {
-            calls.end(begin(item).unwrap(), end(CallState::Ok));
+            let ticket = calls.begin(&caller, facts(item)).unwrap();
+            calls.end(ticket, end(CallState::Ok));
         }
         let kept = calls.changed_since(0);
         let items: Vec<_> = kept
             .iter()
             .map(|call| call.facts.item.to_string())
             .collect();
-        assert_eq!(
-            (items, running(&calls)),
-            (
-                vec!["f".to_owned(), "e".to_owned(), "first".to_owned()],
-                vec![1]
-            )
-        );
+        assert_eq!(items, ["f", "e", "first"]);
+        assert_eq!(running(&calls), [1]);
         let change = calls.last_change();
         calls.end(first, end(CallState::ToolError));
         let changed = calls.changed_since(change);

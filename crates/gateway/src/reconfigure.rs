@@ -36,7 +36,7 @@ pub struct ReplacementStatus {
 pub enum RestartOutcome {
     /// Replaced by a new server, with its process if it is one.
     Replaced(Option<u32>),
-    /// Failed to come up. `old_still_serves` tells whether the old server serves on.
+    /// Failed to come up. `old_still_serves` says whether the old server serves on.
     Failed {
         /// Reason of the failure.
         reason: String,
@@ -242,16 +242,15 @@ impl Gateway {
 
     /// Returns true if a server in this state can replace the one that serves.
     fn can_replace(&self, candidate: &Upstream, state: UpstreamState) -> bool {
-        let serving = || {
-            self.generation()
-                .find_server(&candidate.settings.name)
-                .map(|entry| entry.status().state)
-        };
         match state {
             UpstreamState::Ready => true,
             // A degraded replacement is better than a server that is not ready, and worse than a
             // ready one.
-            UpstreamState::Degraded => serving() != Some(UpstreamState::Ready),
+            UpstreamState::Degraded => {
+                let generation = self.generation();
+                let serving = generation.find_server(&candidate.settings.name);
+                serving.is_none_or(|entry| entry.status().state != UpstreamState::Ready)
+            }
             _ => false,
         }
     }
@@ -286,7 +285,7 @@ impl Gateway {
 
     /// Directs new calls to `new`. `old` ends with its calls.
     fn switch_over(self: &Arc<Self>, old: &Arc<Upstream>, new: &Arc<Upstream>) {
-        // Redirected first: a call that found the old one then begins at the new one. Retired last,
+        // Redirected first: a call that found the old one then starts at the new one. Retired last,
         // since that closes the old one.
         old.redirect_to(new);
         self.context.events.move_subscriptions(new);
@@ -357,8 +356,8 @@ impl Gateway {
         };
         // The lock is released by now: a change of the config must not wait until a server is up.
         let mut status = candidate.watch();
-        let tried = |state| !matches!(state, UpstreamState::Starting);
-        let end = match status.wait_for(|status| tried(status.state)).await {
+        let tried = status.wait_for(|status| status.state != UpstreamState::Starting);
+        let end = match tried.await {
             Ok(status) => (*status).clone(),
             Err(_) => candidate.status(),
         };

@@ -51,10 +51,9 @@ impl Endpoint {
         } else {
             "prompt"
         };
-        let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"));
         let route = self
             .lookup(snapshot, caller, kind, &name)
-            .ok_or_else(unknown)?;
+            .ok_or_else(|| unknown_name(what, &name))?;
         let era = moongate_protocol::era_of(caller.revision);
         // The check needs the definition, which is known only now.
         if let Some(check) = call.deferred_check.take() {
@@ -98,26 +97,19 @@ impl Endpoint {
         caller: &Caller,
         call: &mut Call,
     ) -> Result<Permitted<CallRoute>, Error> {
-        let wrong = || {
-            Error::new(
-                McpErrorKind::InvalidParams,
-                "Invalid params: ref must name a prompt or a resource template",
-            )
-        };
-        let mut reference = call.params.get_object("ref").ok_or_else(wrong)?;
+        let params = &call.params;
+        let mut reference = params.get_object("ref").ok_or_else(wrong_reference)?;
         let is_prompt = reference
             .get_string("type")
             .is_some_and(|t| t.as_str() == "ref/prompt");
         let (server, key, local) = if is_prompt {
-            let name = reference.get_string("name").ok_or_else(wrong)?;
-            let unknown =
-                || Error::new(McpErrorKind::UnknownName, format!("Unknown prompt: {name}"));
+            let name = reference.get_string("name").ok_or_else(wrong_reference)?;
             let route = self
                 .lookup(snapshot, caller, ItemKind::Prompts, &name)
-                .ok_or_else(unknown)?;
+                .ok_or_else(|| unknown_name("prompt", &name))?;
             (route.server(), "name", route.local.clone())
         } else {
-            let uri = reference.get_string("uri").ok_or_else(wrong)?;
+            let uri = reference.get_string("uri").ok_or_else(wrong_reference)?;
             let (server, local) = match self.lookup(snapshot, caller, ItemKind::Templates, &uri) {
                 Some(route) => (route.server(), route.local.clone()),
                 None => self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?,
@@ -132,4 +124,15 @@ impl Endpoint {
         }
         Ok(server.route_call(self.method_meter(&McpMethod::Complete)))
     }
+}
+
+fn unknown_name(what: &str, name: &str) -> Error {
+    Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"))
+}
+
+fn wrong_reference() -> Error {
+    Error::new(
+        McpErrorKind::InvalidParams,
+        "Invalid params: ref must name a prompt or a resource template",
+    )
 }

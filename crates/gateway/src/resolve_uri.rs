@@ -16,7 +16,7 @@ use crate::permitted::Permitted;
 use crate::running_server::{RunningServer, server_name};
 use crate::templates::LookupBudget;
 use crate::uris;
-use moongate_access::policy::traverses;
+use moongate_access::policy::has_traversal;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Caller, Error, ItemKind, McpErrorKind};
 
@@ -40,8 +40,11 @@ impl Endpoint {
         budget: &LookupBudget,
     ) -> Result<(Permitted<Arc<RunningServer>>, ByteString), Error> {
         let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
-        let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
-        let resolved = self.resolve_in_order(search, listed, true);
+        let resolved = self.resolve_in_order(
+            search,
+            || self.lookup(snapshot, caller, ItemKind::Resources, uri),
+            true,
+        );
         resolved.ok_or_else(|| {
             if search.is_long {
                 too_long(self.gateway.context().uri_max())
@@ -60,16 +63,12 @@ impl Endpoint {
         uri: &ByteString,
         budget: &LookupBudget,
     ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
-        let listed = || {
-            self.permit_item(
-                &caller.principal,
-                ItemKind::Resources,
-                snapshot.find_exposed(ItemKind::Resources, uri)?,
-            )
-        };
         self.resolve_in_order(
             UriSearch::new(self.gateway.context(), snapshot, uri, budget),
-            listed,
+            || {
+                let route = snapshot.find_exposed(ItemKind::Resources, uri)?;
+                self.permit_item(&caller.principal, ItemKind::Resources, route)
+            },
             false,
         )
     }
@@ -95,15 +94,12 @@ impl Endpoint {
         // A wrapped URI names its server itself.
         let (server, local) = match uris::unwrap(search.uri) {
             Some((server, local)) => (ByteString::from(server), ByteString::from(&*local)),
-            None => {
-                let only = || self.only_server(search.snapshot).filter(|_| guess);
-                (
-                    self.resolve_unlisted(search)
-                        .or_else(only)
-                        .filter(|_| !search.is_long)?,
-                    search.uri.clone(),
-                )
-            }
+            None => (
+                self.resolve_unlisted(search)
+                    .or_else(|| self.only_server(search.snapshot).filter(|_| guess))
+                    .filter(|_| !search.is_long)?,
+                search.uri.clone(),
+            ),
         };
         Some((
             self.server_for_uri(search.snapshot, &server, &local)?,
@@ -142,8 +138,8 @@ impl Endpoint {
 
     /// Returns the server of a URI in no list, if it is the only one with resources here.
     fn only_server(&self, snapshot: &Snapshot) -> Option<ByteString> {
-        // Only servers in this endpoint count, or the guess would tell about servers that the
-        // client cannot see.
+        // Only servers in this endpoint count, or the guess would reveal servers that the client
+        // cannot see.
         let mut servers = snapshot
             .resource_servers()
             .filter(|server| self.includes(server));
@@ -176,21 +172,20 @@ impl dyn EndpointHost {
         uri: &ByteString,
         budget: &LookupBudget,
     ) -> Option<ByteString> {
-        let wrapped = || Some(ByteString::from(uris::wrap(server, uri)));
         let snapshot = self.snapshot();
         if let Some(route) = snapshot.find_local(ItemKind::Resources, server, uri) {
             return (route.exposed != *uri).then(|| route.exposed.clone());
         }
         // Unwrapped, it would lead to another server.
         if uris::looks_wrapped(uri) || snapshot.find_exposed(ItemKind::Resources, uri).is_some() {
-            return wrapped();
+            return Some(wrapped(server, uri));
         }
         if uri.len() > self.context().uri_max() {
             return None;
         }
         match snapshot.find_template(uri, budget) {
             Some(route) if route.upstream.settings.name == server.as_str() => None,
-            Some(_) => wrapped(),
+            Some(_) => Some(wrapped(server, uri)),
             // Not all templates were tried, so the owner is unknown: the URI stays as it is.
             None if budget.is_spent() => {
                 self.context()
@@ -202,18 +197,20 @@ impl dyn EndpointHost {
             }
             // Another server may have used the URI before. Then only the wrapped form leads to this
             // one.
-            None => (!self.context().learned_uris.learn(uri, server))
-                .then(wrapped)
-                .flatten(),
+            None => (!self.context().learned_uris.learn(uri, server)).then(|| wrapped(server, uri)),
         }
     }
+}
+
+fn wrapped(server: &ByteString, uri: &ByteString) -> ByteString {
+    ByteString::from(uris::wrap(server, uri))
 }
 
 /// Error for a URI that leads nowhere. Describes its form only as far as that holds for every
 /// server.
 fn not_found(uri: &ByteString) -> Error {
     let data = JsonObject::new().with("uri", RawJson::string(uri));
-    let spelling = match traverses(uri) {
+    let spelling = match has_traversal(uri) {
         true => {
             " (dot segments, %2e, %2f and %5c are refused where patterns decide about resources)"
         }

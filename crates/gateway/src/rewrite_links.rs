@@ -67,13 +67,6 @@ type ItemRewriter = fn(&RawJson, UriMapper<'_>) -> Option<RawJson>;
 
 /// Rewrites the URIs of a result by `map`, which returns the exposed URI if it differs.
 pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMapper<'_>) {
-    // Most results have no link, so they cost only one scan.
-    // A link whose key is escaped (`"\u0075ri"`) is not seen, and stays as the server sent it.
-    // One search tells both apart from the rest: the member `"uri"` and a page `"ui://…"`.
-    let has_links = |raw: &&RawJson| {
-        let may_have = memchr::memmem::find(raw.bytes(), b"\"u").is_some();
-        may_have && (memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some() || may_name_page(raw))
-    };
     let (member, item): (&'static str, ItemRewriter) = match method {
         McpMethod::CallTool | McpMethod::Task(TaskMethod::Result) => ("content", content),
         McpMethod::ReadResource => ("contents", uri_member),
@@ -88,12 +81,21 @@ pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMappe
     };
     if let Some(changed) = result
         .get(member)
-        .filter(has_links)
+        .filter(|raw| has_links(raw))
         .and_then(|raw| items(raw, item, map))
     {
         result.set(ByteString::literal(member), changed);
     }
     map_app_pages(result, map);
+}
+
+/// Returns true if a text may have a link.
+fn has_links(raw: &RawJson) -> bool {
+    // Most results have no link, so they cost only one scan. It finds what both the member `"uri"`
+    // and a page `"ui://…"` start with. A link whose key is escaped (`"\u0075ri"`) is not seen, and
+    // stays as the server sent it.
+    let may_have = memchr::memmem::find(raw.bytes(), b"\"u").is_some();
+    may_have && (memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some() || may_name_page(raw))
 }
 
 fn items(raw: &RawJson, item: ItemRewriter, map: UriMapper<'_>) -> Option<RawJson> {

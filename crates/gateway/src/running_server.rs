@@ -27,15 +27,13 @@ impl RunningServer {
         }
     }
 
-    /// Returns the text about the server: the config's description, or the server's own
-    /// instructions.
-    pub(super) fn about(&self) -> Option<String> {
-        let own = || {
-            self.upstream
-                .description()
-                .and_then(|description| description.instructions)
-        };
-        self.settings.presentation.description.clone().or_else(own)
+    /// Returns the config's description of the server, or the server's own instructions.
+    pub(super) fn description_or_instructions(&self) -> Option<String> {
+        self.settings
+            .presentation
+            .description
+            .clone()
+            .or_else(|| self.upstream.description()?.instructions)
     }
 }
 

@@ -3,8 +3,6 @@
 //! Owns their text. Does not change schemas (`schemas.rs`). Invariant: a finding says what was done
 //! about the tool.
 
-use std::sync::Arc;
-
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint_scope::EndpointScope;
@@ -33,24 +31,32 @@ pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec
     let tools = snapshot
         .iter(ItemKind::Tools)
         .filter_map(|route| Some((route, route.form.combined.as_ref()?)));
-    let finding = |(route, combined): (&Arc<CatalogRoute>, &CombinedSchema)| {
-        let done = match (&combined.compatible, compatible.is_empty()) {
-            (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
-            (Some(_), true) => {
-                "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned()
-            }
-            (Some(_), false) => format!("changed at {}", compatible.join(", ")),
-        };
-        let keywords = combined.keywords.join(", ");
-        let text = format!(
-            "{}: {keywords} at the top of its inputSchema: {done}",
-            route.exposed
-        );
-        CatalogFinding {
-            server: Some(route.upstream.settings.name.clone()),
-            topic: FindingTopic::Schema,
-            text,
+    tools
+        .map(|(route, combined)| refused_tool(route, combined, &compatible))
+        .collect()
+}
+
+/// Returns the finding for a tool. `compatible`: the endpoints that list compatible schemas.
+fn refused_tool(
+    route: &CatalogRoute,
+    combined: &CombinedSchema,
+    compatible: &[String],
+) -> CatalogFinding {
+    let done = match (&combined.compatible, compatible.is_empty()) {
+        (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
+        (Some(_), true) => {
+            "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned()
         }
+        (Some(_), false) => format!("changed at {}", compatible.join(", ")),
     };
-    tools.map(finding).collect()
+    let keywords = combined.keywords.join(", ");
+    let text = format!(
+        "{}: {keywords} at the top of its inputSchema: {done}",
+        route.exposed
+    );
+    CatalogFinding {
+        server: Some(route.upstream.settings.name.clone()),
+        topic: FindingTopic::Schema,
+        text,
+    }
 }

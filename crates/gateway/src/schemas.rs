@@ -11,6 +11,8 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Keywords that are refused.
 const COMBINERS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+/// Keywords of a condition.
+const CONDITIONALS: [&str; 3] = ["if", "then", "else"];
 /// Keywords that describe values without restricting them.
 const ANNOTATIONS: [&str; 8] = [
     "title",
@@ -82,10 +84,13 @@ pub(super) fn with_schema(definition: &RawJson, schema: &RawJson) -> Option<RawJ
 
 pub(super) fn compatible(schema: &JsonObject) -> Option<JsonObject> {
     let text = schema.bytes();
-    let has = |mark: &&str| memchr::memmem::find(&text, mark.as_bytes()).is_some();
     // References to the top, and keywords that depend on their position, would change their meaning
     // when moved.
-    if schema.get("$ref").is_some() || POSITION_KEYWORDS.iter().any(has) {
+    if schema.get("$ref").is_some()
+        || POSITION_KEYWORDS
+            .iter()
+            .any(|keyword| memchr::memmem::find(&text, keyword.as_bytes()).is_some())
+    {
         return None;
     }
     let mut base = schema.clone();
@@ -93,7 +98,7 @@ pub(super) fn compatible(schema: &JsonObject) -> Option<JsonObject> {
     for _ in 0..DEPTH_MAX {
         let merged = COMBINERS
             .into_iter()
-            .find_map(|key| without(&base, key, schema));
+            .find_map(|key| merge_keyword(&base, key, schema));
         let Some(merged) = merged else { break };
         base = merged;
     }
@@ -108,7 +113,7 @@ pub(super) fn compatible(schema: &JsonObject) -> Option<JsonObject> {
 }
 
 /// Merges one keyword into the schema, if possible.
-fn without(base: &JsonObject, key: &'static str, root: &JsonObject) -> Option<JsonObject> {
+fn merge_keyword(base: &JsonObject, key: &'static str, root: &JsonObject) -> Option<JsonObject> {
     let branches = branches(base.get(key)?, root)?;
     let mut merged = base.clone();
     merged.remove(key);
@@ -128,18 +133,20 @@ fn without(base: &JsonObject, key: &'static str, root: &JsonObject) -> Option<Js
     Some(merged)
 }
 
-/// Returns the branches of a keyword, with references followed. Returns `None` if one of them is no
-/// object.
+/// Returns the branches of a keyword, with references followed. Returns `None` if one of them is
+/// not an object.
 fn branches(value: &RawJson, root: &JsonObject) -> Option<Vec<JsonObject>> {
     let all = value.as_array()?;
-    let branch = |raw: &RawJson| match &raw.bytes()[..] {
-        // `true` is the schema that accepts everything.
-        b"true" => Some(JsonObject::new()),
-        _ => follow_reference(raw.as_object()?, root),
-    };
-    (!all.is_empty())
-        .then(|| all.iter().map(branch).collect())
-        .flatten()
+    if all.is_empty() {
+        return None;
+    }
+    all.iter()
+        .map(|raw| match &raw.bytes()[..] {
+            // `true` is the schema that accepts everything.
+            b"true" => Some(JsonObject::new()),
+            _ => follow_reference(raw.as_object()?, root),
+        })
+        .collect()
 }
 
 /// Resolves a branch that is only a reference into the same schema.
@@ -149,7 +156,7 @@ fn follow_reference(mut branch: JsonObject, root: &JsonObject) -> Option<JsonObj
             return Some(branch);
         };
         let reference = reference.as_text()?;
-        // Keywords beside `$ref` have a meaning of their own, except annotations.
+        // Keywords next to `$ref` have their own meaning, except annotations.
         if branch
             .iter()
             .any(|(key, _)| key.as_str() != "$ref" && !ANNOTATIONS.contains(&key.as_str()))
@@ -173,6 +180,14 @@ fn is_closed(schema: &JsonObject) -> bool {
         .is_some_and(|rule| !matches!(&rule.bytes()[..], b"true" | b"{}"))
 }
 
+fn has_patterns(schema: &JsonObject) -> bool {
+    schema.get("patternProperties").is_some()
+}
+
+fn has_condition(schema: &JsonObject) -> bool {
+    CONDITIONALS.iter().any(|key| schema.get(key).is_some())
+}
+
 fn properties(schema: &JsonObject) -> JsonObject {
     schema.get_object("properties").unwrap_or_default()
 }
@@ -186,7 +201,6 @@ fn is_named_by(names: &JsonObject, other: &JsonObject) -> bool {
 fn merge(base: &mut JsonObject, branch: &JsonObject) -> Option<()> {
     let ours = properties(base);
     let theirs = properties(branch);
-    let has_patterns = |schema: &JsonObject| schema.get("patternProperties").is_some();
     // A closed schema restricts properties that it does not name, so the other one must not name
     // more.
     if is_closed(base) && (!is_named_by(&theirs, &ours) || has_patterns(branch))
@@ -194,9 +208,6 @@ fn merge(base: &mut JsonObject, branch: &JsonObject) -> Option<()> {
     {
         return None;
     }
-    let conditions = ["if", "then", "else"];
-    let has_condition =
-        |schema: &JsonObject| conditions.iter().any(|key| schema.get(key).is_some());
     // A schema has room for one condition only.
     if has_condition(base) && has_condition(branch) {
         return None;
@@ -247,7 +258,7 @@ fn both_properties(ours: &JsonObject, theirs: &JsonObject) -> JsonObject {
     all
 }
 
-/// Returns the names in `required`. Returns `None` if it is no list of names.
+/// Returns the names in `required`. Returns `None` if it is not a list of names.
 fn names_in(schema: &JsonObject) -> Option<BTreeSet<String>> {
     schema
         .get("required")
@@ -259,7 +270,7 @@ fn names_in(schema: &JsonObject) -> Option<BTreeSet<String>> {
 /// where models see them.
 fn move_under_if(mut base: JsonObject, root: &JsonObject) -> JsonObject {
     let mut condition = JsonObject::new();
-    for key in COMBINERS.into_iter().chain(["if", "then", "else"]) {
+    for key in COMBINERS.into_iter().chain(CONDITIONALS) {
         if let Some(value) = base.remove(key) {
             condition.set(ByteString::literal(key), value);
         }
@@ -277,12 +288,13 @@ fn move_under_if(mut base: JsonObject, root: &JsonObject) -> JsonObject {
         let needed: Option<Vec<BTreeSet<String>>> = branches.iter().map(names_in).collect();
         // `allOf` requires the names of every branch. The other keywords require only names that
         // all branches share.
-        let join = |a: BTreeSet<String>, b: BTreeSet<String>| match key {
-            "allOf" => a.union(&b).cloned().collect(),
-            _ => a.intersection(&b).cloned().collect(),
-        };
         let needed: BTreeSet<String> = needed
-            .and_then(|all| all.into_iter().reduce(join))
+            .and_then(|all| {
+                all.into_iter().reduce(|a, b| match key {
+                    "allOf" => a.union(&b).cloned().collect(),
+                    _ => a.intersection(&b).cloned().collect(),
+                })
+            })
             .unwrap_or_default();
         if let Some(known) = names_in(&base)
             && !needed.is_subset(&known)
@@ -315,11 +327,12 @@ fn visible_properties(known: &JsonObject, branches: &[JsonObject], is_all: bool)
             .iter()
             .filter_map(|properties| properties.get(name))
             .collect();
-        let is_ruled =
-            |branch: &JsonObject| properties(branch).get(name).is_some() || forbids_others(branch);
         let follows = if is_all {
             rule.clone()
-        } else if branches.iter().all(is_ruled) {
+        } else if branches
+            .iter()
+            .all(|branch| properties(branch).get(name).is_some() || forbids_others(branch))
+        {
             match rules.iter().all(|other| *other == rule) {
                 true => rule.clone(),
                 false => JsonObject::new()
@@ -343,14 +356,13 @@ fn visible_properties(known: &JsonObject, branches: &[JsonObject], is_all: bool)
 /// Returns true if a schema forbids properties that it does not name.
 fn forbids_others(schema: &JsonObject) -> bool {
     let rule = schema.get("additionalProperties");
-    rule.is_some_and(|rule| &rule.bytes()[..] == b"false")
-        && schema.get("patternProperties").is_none()
+    rule.is_some_and(|rule| &rule.bytes()[..] == b"false") && !has_patterns(schema)
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use serde_json::{Value, json};
+    use serde_json::{Map, Value, json};
 
     use super::*;
 
@@ -364,9 +376,6 @@ mod tests {
         let Some(schema) = schema.as_object() else {
             return schema.as_bool().unwrap();
         };
-        let all = |key: &str| schema.get(key).and_then(Value::as_array);
-        let count =
-            |key: &str| all(key).map(|all| all.iter().filter(|s| accepts(s, value, root)).count());
         let object = value.as_object();
         let kind = schema
             .get("type")
@@ -377,22 +386,19 @@ mod tests {
                 other => panic!("{other}"),
             });
         let rules = schema.get("properties").and_then(Value::as_object);
-        let named = |name: &str| rules.and_then(|rules| rules.get(name));
         let members = object.is_none_or(|object| {
             let more = schema.get("additionalProperties");
-            object
-                .iter()
-                .all(|(name, value)| match (named(name), more) {
-                    (Some(rule), _) => accepts(rule, value, root),
-                    (None, Some(more)) => accepts(more, value, root),
-                    (None, None) => true,
-                })
+            object.iter().all(|(name, value)| {
+                match rules.and_then(|rules| rules.get(name)).or(more) {
+                    Some(rule) => accepts(rule, value, root),
+                    None => true,
+                }
+            })
         });
         let required = object.is_none_or(|object| {
-            all("required").is_none_or(|names| {
-                names
-                    .iter()
-                    .all(|name| object.contains_key(name.as_str().unwrap()))
+            schema.get("required").is_none_or(|names| {
+                let mut names = names.as_array().unwrap().iter();
+                names.all(|name| object.contains_key(name.as_str().unwrap()))
             })
         });
         let condition = schema.get("if").is_none_or(|condition| {
@@ -423,12 +429,24 @@ mod tests {
             && schema
                 .get("minProperties")
                 .is_none_or(|n| object.is_none_or(|o| o.len() as u64 >= n.as_u64().unwrap()))
-            && count("allOf").is_none_or(|count| count == all("allOf").unwrap().len())
-            && count("anyOf").is_none_or(|count| count > 0)
-            && count("oneOf").is_none_or(|count| count == 1)
+            && accepting(schema, "allOf", value, root).is_none_or(|(count, all)| count == all)
+            && accepting(schema, "anyOf", value, root).is_none_or(|(count, _)| count > 0)
+            && accepting(schema, "oneOf", value, root).is_none_or(|(count, _)| count == 1)
     }
 
-    /// Returns arguments of every kind that the schemas here can tell apart.
+    /// Counts the branches of a keyword that accept a value, and all of them.
+    fn accepting(
+        schema: &Map<String, Value>,
+        key: &str,
+        value: &Value,
+        root: &Value,
+    ) -> Option<(usize, usize)> {
+        let branches = schema.get(key)?.as_array()?;
+        let count = branches.iter().filter(|s| accepts(s, value, root)).count();
+        Some((count, branches.len()))
+    }
+
+    /// Returns arguments of every kind that the schemas here can distinguish.
     fn arguments() -> Vec<Value> {
         let values = [
             Value::Null,
@@ -439,19 +457,13 @@ mod tests {
         ];
         let mut all = vec![json!({})];
         for name in ["a", "b", "c", "kind"] {
-            let with = |before: &Value, value: &Value| {
-                let mut object = before.clone();
-                object[name] = value.clone();
-                object
-            };
-            let more = all.iter().flat_map(|before| {
-                values[1..]
-                    .iter()
-                    .map(|value| with(before, value))
-                    .collect::<Vec<_>>()
-            });
-            let more: Vec<Value> = more.collect();
-            all.extend(more);
+            for before in all.clone() {
+                for value in &values[1..] {
+                    let mut object = before.clone();
+                    object[name] = value.clone();
+                    all.push(object);
+                }
+            }
         }
         all
     }

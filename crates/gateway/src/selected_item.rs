@@ -25,6 +25,22 @@ pub struct ExcludedItem {
     pub reason: String,
 }
 
+impl ExcludedItem {
+    fn new(kind: ItemKind, upstream: &RunningServer, item: &JsonObject, reason: String) -> Self {
+        ExcludedItem {
+            server: upstream.settings.name.clone(),
+            item: format!(
+                "{} {}",
+                kind.member(),
+                item.get_string(kind.item_key())
+                    .map(|t| t.to_string())
+                    .unwrap_or_default()
+            ),
+            reason,
+        }
+    }
+}
+
 /// Item that will be exposed, before it has its key.
 pub(super) struct SelectedItem<'a> {
     pub(super) upstream: &'a Arc<RunningServer>,
@@ -55,6 +71,32 @@ impl ListedDefinition {
     pub(super) fn is_like(&self, other: &ListedDefinition) -> bool {
         self.item == other.item && self.legacy == other.legacy
     }
+
+    /// Renders the form under its exposed key, with the config's description if there is one.
+    fn into_form(
+        self,
+        kind: ItemKind,
+        exposed: &ByteString,
+        description: Option<&String>,
+    ) -> ItemForm {
+        let is_tool = kind == ItemKind::Tools;
+        ItemForm {
+            listed: expose::render_item(kind, &self.item, exposed, description),
+            combined: if is_tool {
+                schemas::inspect_schema(&self.item)
+            } else {
+                None
+            },
+            output: if is_tool {
+                ToolOutput::of(&self.item)
+            } else {
+                ToolOutput::default()
+            },
+            listed_era: self.era,
+            legacy: self.legacy,
+            definition: self.item,
+        }
+    }
 }
 
 /// Definition of an item in the other era.
@@ -80,25 +122,13 @@ pub(super) fn select_item<'a>(
     era: Era,
     item: &Arc<JsonObject>,
 ) -> Result<Option<SelectedItem<'a>>, ExcludedItem> {
-    let left_out = |reason: String| ExcludedItem {
-        server: upstream.settings.name.clone(),
-        item: format!(
-            "{} {}",
-            kind.member(),
-            item.get_string(kind.item_key())
-                .map(|t| t.to_string())
-                .unwrap_or_default()
-        ),
-        reason,
-    };
     // Clients parse a list as one document, with limited depth: one item must not cost them all the
     // others.
     if item.to_raw().depth() > upstream.settings.options.lists.max_depth {
         let most = upstream.settings.options.lists.max_depth;
         let name = &upstream.settings.name;
-        return Err(left_out(format!(
-            "it is nested deeper than {most} levels (servers.{name}.max_depth)"
-        )));
+        let reason = format!("it is nested deeper than {most} levels (servers.{name}.max_depth)");
+        return Err(ExcludedItem::new(kind, upstream, item, reason));
     }
     let check = upstream.check_definition(kind, item);
     let CheckedDefinition {
@@ -108,12 +138,12 @@ pub(super) fn select_item<'a>(
     } = check
         .as_ref()
         .as_ref()
-        .map_err(|reason| left_out(reason.clone()))?;
+        .map_err(|reason| ExcludedItem::new(kind, upstream, item, reason.clone()))?;
     let definition = mended.as_ref().unwrap_or(item).clone();
     if kind == ItemKind::Tools
         && let Some(problem) = upstream.tool_problem(era, &definition)
     {
-        return Err(left_out(problem));
+        return Err(ExcludedItem::new(kind, upstream, item, problem));
     }
     let Some(local) = definition.get_string(kind.item_key()) else {
         return Ok(None);
@@ -128,7 +158,7 @@ pub(super) fn select_item<'a>(
         let reason = format!(
             "it has dot segments, %2e, %2f or %5c, and servers.{name}.resources has patterns"
         );
-        return Err(left_out(reason));
+        return Err(ExcludedItem::new(kind, upstream, item, reason));
     }
     let stem = rules
         .rename
@@ -160,33 +190,14 @@ impl SelectedItem<'_> {
         own_meter: bool,
     ) -> CatalogRoute {
         let rules = rules_of(self.upstream, kind);
-        let is_tool = kind == ItemKind::Tools;
-        let form = |ListedDefinition { item, legacy, era }: ListedDefinition| ItemForm {
-            listed: expose::render_item(
-                kind,
-                &item,
-                &exposed,
-                rules.describe.get(self.local.as_str()),
-            ),
-            combined: if is_tool {
-                schemas::inspect_schema(&item)
-            } else {
-                None
-            },
-            output: if is_tool {
-                ToolOutput::of(&item)
-            } else {
-                ToolOutput::default()
-            },
-            listed_era: era,
-            legacy,
-            definition: item,
-        };
+        let description = rules.describe.get(self.local.as_str());
         let other = self.other.map(|other| OtherForm {
             era: other.era,
-            form: other.definition.map(form),
+            form: other
+                .definition
+                .map(|definition| definition.into_form(kind, &exposed, description)),
         });
-        let form = form(self.definition);
+        let form = self.definition.into_form(kind, &exposed, description);
         let method = match kind {
             ItemKind::Tools => McpMethod::CallTool,
             ItemKind::Prompts => McpMethod::GetPrompt,

@@ -56,11 +56,11 @@ pub struct DisabledServer {
 /// Rules of search mode, in which an endpoint lists a few tools that find and call all others.
 #[derive(Clone, Debug)]
 pub struct SearchRules {
-    /// Tools that are listed all the same, by exposed name.
+    /// Tools that are listed anyway, by exposed name.
     pub always: GlobList,
     /// True if resources and prompts can be found, too.
     pub resources: bool,
-    /// True if tools that only read have a tool for calls of their own.
+    /// True if tools that only read have their own tool for calls.
     pub split_calls: bool,
 }
 

@@ -19,14 +19,13 @@ use crate::output_fit::OutputFit;
 use crate::permitted::Permitted;
 use crate::rewrite_links;
 use crate::templates::LookupBudget;
-use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
     Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, Retryable,
     TaskMode,
 };
 use moongate_upstream::UpstreamCall;
 
-/// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway
+/// Starts a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway
 /// reaches a server.
 pub(super) fn begin_permitted(
     route: &Permitted<CallRoute>,
@@ -68,9 +67,9 @@ impl Endpoint {
                 }
                 if let (Ok(outcome), Some(gateway)) = (&mut end, &links) {
                     let budget = LookupBudget::new();
-                    let exposed =
-                        |uri: &ByteString| gateway.exposed_uri(&server.name, uri, &budget);
-                    rewrite_links::rewrite(&method, &mut outcome.result, &exposed);
+                    rewrite_links::rewrite(&method, &mut outcome.result, &|uri| {
+                        gateway.exposed_uri(&server.name, uri, &budget)
+                    });
                 }
                 if let (
                     Ok(Outcome {
@@ -84,7 +83,7 @@ impl Endpoint {
                 ExchangeEvent::Done(end)
             }
             ExchangeEvent::InputRequired(request) => {
-                if let Some(error) = extensions::refusal(&request).filter(|_| !extensions) {
+                if let Some(error) = extensions::extension_error(&request).filter(|_| !extensions) {
                     return ExchangeEvent::Done(Err(error));
                 }
                 ExchangeEvent::InputRequired(InputRequired {

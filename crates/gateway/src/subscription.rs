@@ -67,8 +67,17 @@ struct ResourceSearch<'a> {
 }
 
 impl WatchedResource {
-    /// Finds the resource. `first` means that it was never found before, so that a guess is better
-    /// than nothing.
+    fn new(uri: &ByteString) -> Self {
+        WatchedResource {
+            // Copied: it is a span of a message, which must not live as long as the subscription.
+            uri: ByteString::from(uri.as_str()),
+            location: None,
+            acknowledged: false,
+        }
+    }
+
+    /// Finds the resource. `first` means that it was never found before, so a guess is better than
+    /// nothing.
     fn find(
         &self,
         search: &ResourceSearch<'_>,
@@ -85,16 +94,13 @@ impl WatchedResource {
                 .resolve_uri(snapshot, caller, &self.uri, budget)
                 .ok();
         }
-        let before = || {
-            let (server, local) = self.location.as_ref()?;
-            Some((
-                endpoint.server_for_uri(snapshot, server, local)?,
-                local.clone(),
-            ))
-        };
         endpoint
             .resolve_known_uri(snapshot, caller, &self.uri, budget)
-            .or_else(before)
+            .or_else(|| {
+                let (server, local) = self.location.as_ref()?;
+                let server = endpoint.server_for_uri(snapshot, server, local)?;
+                Some((server, local.clone()))
+            })
     }
 
     /// Returns true if it is elsewhere than where it is subscribed to.
@@ -118,13 +124,7 @@ impl ClientSubscription {
         filter: SubscriptionFilter,
         receiver: broadcast::Receiver<GatewayEvent>,
     ) -> (Self, SubscriptionFilter) {
-        // Copied: the URIs are spans of a message, which must not live as long as the subscription.
-        let watch = |uri: &ByteString| WatchedResource {
-            uri: ByteString::from(uri.as_str()),
-            location: None,
-            acknowledged: false,
-        };
-        let mut watched: Vec<WatchedResource> = filter.uris.iter().map(watch).collect();
+        let mut watched: Vec<_> = filter.uris.iter().map(WatchedResource::new).collect();
         let (subscriptions, left_out) = endpoint.subscribe_resources(caller, &mut watched, true);
         let seen_digests = endpoint.list_digests(caller, &filter);
         let LeftOutCauses {
@@ -281,7 +281,7 @@ impl ClientSubscription {
 
     /// Queues the change of a list, once.
     fn queue_list_change(&mut self, kind: ItemKind) {
-        // Templates have no notification of their own.
+        // Templates have no separate notification.
         let kind = if kind == ItemKind::Templates {
             ItemKind::Resources
         } else {
@@ -375,16 +375,11 @@ impl Endpoint {
         caller: &Caller,
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let untried = |server: &RunningServer| {
-            server
-                .description()
-                .is_some_and(|known| known.capabilities.subscribe_untried)
-        };
         if !self
             .generation
             .servers
             .iter()
-            .any(|server| self.includes(&server.name) && untried(server))
+            .any(|server| self.includes(&server.name) && is_untried(server))
         {
             return None;
         }
@@ -397,7 +392,7 @@ impl Endpoint {
             };
             // One trial for each server is enough.
             let is_new = trials.iter().all(|(other, _)| other.name != server.name);
-            if is_new && local.len() <= SUBSCRIBED_URI_MAX && untried(&server) {
+            if is_new && local.len() <= SUBSCRIBED_URI_MAX && is_untried(&server) {
                 trials.push((server, ByteString::from(local.as_str())));
             }
         }
@@ -443,6 +438,13 @@ impl Endpoint {
     }
 }
 
+/// Returns true if the server denies subscriptions and was not probed for them.
+fn is_untried(server: &RunningServer) -> bool {
+    server
+        .description()
+        .is_some_and(|known| known.capabilities.subscribe_untried)
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
@@ -480,20 +482,18 @@ mod tests {
                     notification: Notification::Log(None, JsonObject::new()),
                 }));
         }
-        let next = || {
-            unconstrained(notifications.stream.next())
-                .now_or_never()
-                .flatten()
-        };
-        let mut received: Vec<String> = std::iter::from_fn(next)
-            .map(|notification| match notification {
+        let mut received = Vec::new();
+        while let Some(Some(notification)) =
+            unconstrained(notifications.stream.next()).now_or_never()
+        {
+            received.push(match notification {
                 Notification::ResourceUpdated(uri, params) => {
                     assert_eq!(params.get_string("uri").as_ref(), Some(&uri));
                     uri.to_string()
                 }
                 other => format!("{other:?}"),
-            })
-            .collect();
+            });
+        }
         assert_eq!(
             received.pop().as_deref(),
             Some("ListChanged(Tools)"),

@@ -1,4 +1,4 @@
-//! Task handles: names that tell the server and the owner of a task. Pure functions.
+//! Task handles: names that contain the server and the owner of a task. Pure functions.
 //!
 //! Owns the format of a handle. Does not store anything. Invariant: a handle leads only to the
 //! server that it names. A handle made for one principal leads no other principal anywhere.

@@ -38,6 +38,22 @@ fn capabilities(upstream: &Upstream) -> Option<TaskCapabilities> {
     upstream.description()?.capabilities.tasks
 }
 
+/// Returns true if the server has tasks, or may have them.
+fn may_have_tasks(upstream: &Upstream) -> bool {
+    // An unavailable server keeps its last known capabilities. One that was never available gives
+    // them when it is back.
+    upstream
+        .description()
+        .is_none_or(|description| description.capabilities.tasks.is_some())
+}
+
+fn unknown_cursor() -> Error {
+    Error::new(
+        McpErrorKind::InvalidParams,
+        "Invalid params: unknown cursor",
+    )
+}
+
 impl Endpoint {
     /// Finds the server of a task by its handle, if the caller may use it.
     fn locate_task(
@@ -45,15 +61,9 @@ impl Endpoint {
         caller: &Caller,
         handle: &ByteString,
     ) -> Result<(Permitted<Arc<RunningServer>>, ByteString), Error> {
-        // An unavailable server keeps its last known capabilities. It may still have tasks.
-        let possible = |server: &Upstream| {
-            server
-                .description()
-                .is_none_or(|description| description.capabilities.tasks.is_some())
-        };
         let found = self
             .permit_task(caller, handle)
-            .filter(|(server, _)| possible(server));
+            .filter(|(server, _)| may_have_tasks(server));
         found.ok_or_else(|| unknown_task(handle))
     }
 
@@ -86,13 +96,7 @@ impl Endpoint {
     /// is no task, "Servers SHOULD return a `-32601` (Method not found) error"
     /// (2025-11-25/basic/utilities/tasks.mdx).
     pub(super) fn check_task_mode(upstream: &Upstream, call: &Call) -> Result<(), Error> {
-        // An unavailable server gives its capabilities when it is back.
-        let possible = || {
-            upstream
-                .description()
-                .is_none_or(|description| description.capabilities.tasks.is_some())
-        };
-        if !matches!(call.task_mode, TaskMode::Required(_)) || possible() {
+        if !matches!(call.task_mode, TaskMode::Required(_)) || may_have_tasks(upstream) {
             return Ok(());
         }
         let message = format!(
@@ -122,13 +126,10 @@ impl Endpoint {
 
     /// Returns the servers whose task lists the callers of this endpoint may read.
     fn task_listing_servers(&self) -> Vec<Permitted<Arc<RunningServer>>> {
-        let lists = |server: &&Arc<RunningServer>| {
-            capabilities(server).is_some_and(|capabilities| capabilities.list)
-        };
         self.generation
             .servers
             .iter()
-            .filter(lists)
+            .filter(|server| capabilities(server).is_some_and(|capabilities| capabilities.list))
             .filter_map(|server| self.permit_task_list(server))
             .collect()
     }
@@ -153,20 +154,14 @@ impl Endpoint {
         let (index, local) = match cursor {
             None => (0, ByteString::literal("")),
             Some(cursor) => {
-                let lost = || {
-                    Error::new(
-                        McpErrorKind::InvalidParams,
-                        "Invalid params: unknown cursor",
-                    )
-                };
-                let text = cursor.as_text().ok_or_else(lost)?;
+                let text = cursor.as_text().ok_or_else(unknown_cursor)?;
                 // The cursor has the server, a colon, and that server's own cursor. Servers' names
                 // have no colon.
-                let (server, local) = text.split_once(':').ok_or_else(lost)?;
+                let (server, local) = text.split_once(':').ok_or_else(unknown_cursor)?;
                 let index = listers
                     .iter()
                     .position(|u| u.settings.name == server)
-                    .ok_or_else(lost)?;
+                    .ok_or_else(unknown_cursor)?;
                 (index, ByteString::from(local))
             }
         };

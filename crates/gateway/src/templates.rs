@@ -15,7 +15,7 @@ use crate::running_server::RunningServer;
 
 /// Number of expressions at which a template is refused.
 const EXPRESSIONS_MAX: usize = 32;
-/// Maximum number of a server's templates that begin with an expression. Every URI has to be tried
+/// Maximum number of a server's templates that start with an expression. Every URI has to be tried
 /// with each of them.
 pub(super) const OPEN_TEMPLATES_MAX: usize = 16;
 /// Maximum bytes that one request may compare with templates.
@@ -23,7 +23,7 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum bytes that one lookup may compare with the templates of one server. Leaves room for the
 /// others.
 const SERVER_BYTES_MAX: usize = 1024 * 1024;
-/// Cost of an attempt beside its bytes.
+/// Cost of an attempt in addition to its bytes.
 // Without it, attempts on an empty text would be free, and their number unbounded.
 const ATTEMPT_COST: usize = 64;
 
@@ -37,7 +37,7 @@ pub(super) struct TemplateIndex {
 /// Templates with the same literal prefix.
 struct TemplatePrefix {
     literal: String,
-    /// Longest other prefix that this one begins with.
+    /// Longest other prefix that this one starts with.
     parent: Option<usize>,
     templates: Vec<(UriTemplate, Arc<CatalogRoute>)>,
 }
@@ -80,7 +80,7 @@ impl TemplateIndex {
         let mut prefixes: Vec<TemplatePrefix> = Vec::with_capacity(by_literal.len());
         let mut open: Vec<usize> = Vec::new();
         for (literal, templates) in by_literal {
-            // Prefixes are sorted: one that does not begin this text begins none of the later ones.
+            // Prefixes are sorted: one that this text does not start with cannot start a later one.
             while open
                 .last()
                 .is_some_and(|last| !literal.starts_with(prefixes[*last].literal.as_str()))
@@ -124,7 +124,7 @@ impl TemplateIndex {
         None
     }
 
-    /// Finds the longest prefix that a URI begins with.
+    /// Finds the longest prefix that a URI starts with.
     fn longest_prefix(&self, uri: &str) -> Option<usize> {
         // The last prefix that sorts before the URI shares the longest beginning with it.
         let behind = self
@@ -145,9 +145,9 @@ impl TemplateIndex {
     }
 }
 
-/// URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text
-/// around expressions. `{x}` stands for anything without a slash. `{+x}`, `{/x*}` and their like
-/// stand for anything.
+/// URI template (RFC 6570) behind its literal prefix, as far as the text around expressions decides
+/// about a URI. `{x}` matches anything without a slash. `{+x}`, `{/x*}` and the like match
+/// anything.
 pub(super) struct UriTemplate {
     steps: Vec<TemplateStep>,
 }
@@ -157,6 +157,13 @@ struct TemplateStep {
     takes_slashes: bool,
     text: String,
     is_last: bool,
+}
+
+impl TemplateStep {
+    /// Returns true if the expression can have this value.
+    fn takes(&self, value: &str) -> bool {
+        self.takes_slashes || (!value.is_empty() && !value.contains('/'))
+    }
 }
 
 impl UriTemplate {
@@ -198,13 +205,15 @@ impl UriTemplate {
     /// shortest fit, so the cost grows with the length of the URI alone.
     pub(super) fn matches_rest(&self, mut rest: &str) -> bool {
         for step in &self.steps {
-            let fits =
-                |value: &str| step.takes_slashes || (!value.is_empty() && !value.contains('/'));
             if step.is_last {
-                return rest.strip_suffix(step.text.as_str()).is_some_and(fits);
+                return rest
+                    .strip_suffix(step.text.as_str())
+                    .is_some_and(|value| step.takes(value));
             }
             match memmem::find(rest.as_bytes(), step.text.as_bytes()) {
-                Some(index) if fits(&rest[..index]) => rest = &rest[index + step.text.len()..],
+                Some(index) if step.takes(&rest[..index]) => {
+                    rest = &rest[index + step.text.len()..]
+                }
                 _ => return false,
             }
         }
@@ -237,14 +246,16 @@ mod tests {
 
     /// Returns the server of the template that a URI is found by, and the rest of the budget.
     fn found(servers: &[(&str, Vec<String>)], uri: &str) -> (Option<String>, usize) {
-        let template = |uri: &String| {
-            JsonObject::new()
-                .with("uriTemplate", RawJson::string(uri))
-                .with("name", RawJson::string("t"))
-        };
         let members: Vec<_> = servers
             .iter()
-            .map(|(n, all)| running_server(n, ItemKind::Templates, all.iter().map(template)))
+            .map(|(n, all)| {
+                let templates = all.iter().map(|uri| {
+                    JsonObject::new()
+                        .with("uriTemplate", RawJson::string(uri))
+                        .with("name", RawJson::string("t"))
+                });
+                running_server(n, ItemKind::Templates, templates)
+            })
             .collect();
         let snapshot = snapshot(
             &members,
@@ -260,13 +271,16 @@ mod tests {
         (found, REQUEST_BYTES_MAX - budget.0.get())
     }
 
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|&text| text.to_owned()).collect()
+    }
+
     #[test]
     fn the_longest_prefix_is_tried_first_and_shorter_ones_after_it() {
-        let all = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
         let servers = [
-            ("a", all(&["{+any}", "x:{id}", "x:aa{b}/c", "y:{+rest}"])),
-            ("b", all(&["x:a{+rest}", "x:ab{+rest}/end", "x:{+rest}"])),
-            ("c", all(&["x:abc"])),
+            ("a", texts(&["{+any}", "x:{id}", "x:aa{b}/c", "y:{+rest}"])),
+            ("b", texts(&["x:a{+rest}", "x:ab{+rest}/end", "x:{+rest}"])),
+            ("c", texts(&["x:abc"])),
         ];
         let cases = [
             ("x:abc", Some("c")),

@@ -53,14 +53,11 @@ impl Endpoint {
         local: ByteString,
         mut params: JsonObject,
     ) -> Notification {
-        let exposed = || {
-            self.gateway
-                .exposed_uri(server, &local, &LookupBudget::new())
-        };
         let uri = if self.keeps_local_names() {
             None
         } else {
-            exposed()
+            self.gateway
+                .exposed_uri(server, &local, &LookupBudget::new())
         };
         if let Some(uri) = &uri {
             params.set(ByteString::literal("uri"), RawJson::string(uri));

@@ -36,14 +36,16 @@ impl Endpoint {
         Exchange::start_with(async move {
             // The items of both eras may be the same while the client's own list is not.
             let era = moongate_protocol::era_of(caller.revision);
-            let load_list = |server: &Arc<RunningServer>| server.era_lists().of_era(era).clone();
-            let before: Vec<_> = servers.iter().map(load_list).collect();
+            let before: Vec<_> = servers
+                .iter()
+                .map(|server| server.era_lists().of_era(era).clone())
+                .collect();
             join_all(servers.iter().map(|server| server.relist_for(era, kind))).await;
             // Unchanged lists cannot hold the name, so the catalogue need not be built again.
             let is_same = servers
                 .iter()
                 .zip(&before)
-                .all(|(server, before)| Arc::ptr_eq(&load_list(server), before));
+                .all(|(server, before)| Arc::ptr_eq(server.era_lists().of_era(era), before));
             if is_same {
                 if let Some(route) = endpoint.route_to_gateway(&caller, &call) {
                     return endpoint.start(&caller, route, call);
@@ -78,14 +80,11 @@ impl Endpoint {
             _ => return None,
         };
         let name = call.params.get_string("name")?;
-        let is_one = |server: &&Arc<RunningServer>| {
-            self.includes(&server.name) && self.may_belong_to(&name, server)
-        };
         let servers: Vec<Arc<RunningServer>> = self
             .generation
             .servers
             .iter()
-            .filter(is_one)
+            .filter(|server| self.includes(&server.name) && self.may_belong_to(&name, server))
             .cloned()
             .collect();
         (!servers.is_empty()).then_some((kind, servers))

@@ -16,82 +16,85 @@ use moongate_access::policy::{GlobList, ItemRules, literal_beginning};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
 use moongate_search::nearest;
+use moongate_upstream::ServerLists;
 
 /// Maximum number of names among which a similar one is searched.
 const COMPARED_MAX: usize = 1000;
 
 /// Returns a finding for each rule that matches nothing, as far as that is certain now.
-pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
-    let mut found = of_servers(generation);
-    let listed: Vec<&RunningServer> = generation
-        .servers
-        .iter()
-        .map(|entry| &**entry)
-        .filter(|m| m.is_listed())
-        .collect();
-    // A missing list may hold the item that a pattern matches.
-    let whole = listed.len() == generation.servers.len();
-    let exposed = || {
-        snapshot
-            .iter(ItemKind::Tools)
-            .map(|route| (route.upstream.name.as_str(), route.exposed.as_str()))
-    };
-    // A pattern with a server's prefix in front can only match that server.
-    let is_certain = |pattern: &str| {
-        let is_of = |entry: &&RunningServer| {
-            let beginning = generation
-                .names
-                .beginning(&entry.settings.presentation.prefix);
-            beginning.is_some_and(|beginning| literal_beginning(pattern).starts_with(&beginning))
-        };
-        whole || listed.iter().any(is_of)
-    };
-    let mut of_tools = |setting: String, globs: &GlobList, names: Vec<&str>| {
-        for pattern in globs
-            .unmatched(names.iter().copied())
-            .into_iter()
-            .filter(|pattern| is_certain(pattern))
-        {
-            found.push(finding(
-                None,
-                &setting,
-                pattern,
-                "no tool",
-                names.iter().copied(),
-            ));
-        }
+pub(super) fn find_unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
+    let mut rules = UnmatchedToolRules {
+        generation,
+        listed: generation
+            .servers
+            .iter()
+            .map(|entry| &**entry)
+            .filter(|m| m.is_listed())
+            .collect(),
+        found: unmatched_of_servers(generation),
     };
     for view in views_by_name(generation) {
-        let names = exposed().filter(|(server, _)| {
+        let routes = snapshot.iter(ItemKind::Tools).filter(|route| {
             view.servers
                 .as_ref()
-                .is_none_or(|all| all.iter().any(|n| n == server))
+                .is_none_or(|all| all.iter().any(|n| *n == *route.upstream.name))
         });
-        let names: Vec<&str> = names.map(|(_, name)| name).collect();
+        let names: Vec<&str> = routes.map(|route| route.exposed.as_str()).collect();
         if let Some(search) = &view.search {
-            of_tools(
-                format!("views.{}.always", view.name),
-                &search.always,
-                names.clone(),
-            );
+            let setting = format!("views.{}.always", view.name);
+            rules.add_unmatched(&setting, &search.always, &names);
         }
-        of_tools(format!("views.{}.tools", view.name), &view.tools, names);
+        rules.add_unmatched(&format!("views.{}.tools", view.name), &view.tools, &names);
     }
     if let Some(search) = &generation.search {
-        of_tools(
-            "gateway.always".to_owned(),
-            &search.always,
-            exposed().map(|(_, name)| name).collect(),
-        );
+        rules.add_unmatched("gateway.always", &search.always, &tool_names(snapshot));
     }
     for (name, globs) in generation.access.tool_globs() {
-        of_tools(
-            format!("auth.keys (name {name:?}) tools"),
-            globs,
-            exposed().map(|(_, name)| name).collect(),
-        );
+        let setting = format!("auth.keys (name {name:?}) tools");
+        rules.add_unmatched(&setting, globs, &tool_names(snapshot));
     }
-    found
+    rules.found
+}
+
+fn tool_names(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot
+        .iter(ItemKind::Tools)
+        .map(|route| route.exposed.as_str())
+        .collect()
+}
+
+/// Findings for rules that name tools of any server.
+struct UnmatchedToolRules<'a> {
+    generation: &'a Generation,
+    /// Servers that were listed in full.
+    listed: Vec<&'a RunningServer>,
+    found: Vec<CatalogFinding>,
+}
+
+impl UnmatchedToolRules<'_> {
+    /// Adds a finding for each pattern that certainly matches none of these names.
+    fn add_unmatched(&mut self, setting: &str, globs: &GlobList, names: &[&str]) {
+        for pattern in globs.unmatched(names.iter().copied()) {
+            if self.is_certain(pattern) {
+                let names = names.iter().copied();
+                self.found
+                    .push(finding(None, setting, pattern, "no tool", names));
+            }
+        }
+    }
+
+    /// Returns true if no missing list can hold a tool that the pattern matches.
+    fn is_certain(&self, pattern: &str) -> bool {
+        let is_whole = self.listed.len() == self.generation.servers.len();
+        // A pattern with a server's prefix in front can only match that server.
+        is_whole
+            || self.listed.iter().any(|entry| {
+                let names = &self.generation.names;
+                names
+                    .beginning(&entry.settings.presentation.prefix)
+                    .is_some_and(|beginning| literal_beginning(pattern).starts_with(&beginning))
+            })
+    }
 }
 
 fn views_by_name(generation: &Generation) -> Vec<&ViewRules> {
@@ -111,7 +114,7 @@ fn views_by_name(generation: &Generation) -> Vec<&ViewRules> {
 /// match at each server.
 type RuleKey = (&'static str, &'static str, String);
 
-fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
+fn unmatched_of_servers(generation: &Generation) -> Vec<CatalogFinding> {
     let mut found = Vec::new();
     let mut of_use = HashSet::new();
     for entry in &generation.servers {
@@ -168,18 +171,10 @@ fn unmatched_of_server(entry: &RunningServer) -> Vec<(RuleKey, CatalogFinding)> 
     let mut found = Vec::new();
     let server = entry.settings.name.as_str();
     let items = entry.lists();
-    let keys = |kind: ItemKind| {
-        items
-            .get(kind)
-            .items
-            .iter()
-            .filter_map(move |item| item.get_string(kind.item_key()))
-            .collect()
-    };
-    let (tools, prompts): (Vec<ByteString>, Vec<ByteString>) =
-        (keys(ItemKind::Tools), keys(ItemKind::Prompts));
-    let (mut uris, templates): (Vec<ByteString>, Vec<ByteString>) =
-        (keys(ItemKind::Resources), keys(ItemKind::Templates));
+    let tools = item_keys(&items, ItemKind::Tools);
+    let prompts = item_keys(&items, ItemKind::Prompts);
+    let mut uris = item_keys(&items, ItemKind::Resources);
+    let templates = item_keys(&items, ItemKind::Templates);
     // Rules may also mean pages that only tools name.
     uris.extend(
         items
@@ -189,16 +184,6 @@ fn unmatched_of_server(entry: &RunningServer) -> Vec<(RuleKey, CatalogFinding)> 
             .flat_map(|tool| moongate_protocol::app_pages(tool)),
     );
     uris.extend(templates.iter().cloned());
-    // A resource in no list may still be read, by a template.
-    let may_be_read = |pattern: &str| {
-        let pattern = literal_beginning(pattern);
-        let begins =
-            |template: &ByteString| template.split('{').next().unwrap_or_default().to_owned();
-        templates
-            .iter()
-            .map(begins)
-            .any(|begin| begin.starts_with(pattern) || pattern.starts_with(&begin))
-    };
     for (section, rules) in rules_of(entry) {
         let (what, names) = match section {
             "tools" => ("no tool", &tools),
@@ -221,7 +206,9 @@ fn unmatched_of_server(entry: &RunningServer) -> Vec<(RuleKey, CatalogFinding)> 
         ] {
             let unmatched = globs.unmatched(texts()).into_iter();
             unmatched
-                .filter(|pattern| section != "resources" || !may_be_read(pattern))
+                .filter(|pattern| {
+                    section != "resources" || !may_match_template(&templates, pattern)
+                })
                 .for_each(|pattern| report(key, pattern));
         }
         let known: HashSet<&str> = texts().collect();
@@ -233,6 +220,24 @@ fn unmatched_of_server(entry: &RunningServer) -> Vec<(RuleKey, CatalogFinding)> 
         }
     }
     found
+}
+
+fn item_keys(lists: &ServerLists, kind: ItemKind) -> Vec<ByteString> {
+    lists
+        .get(kind)
+        .items
+        .iter()
+        .filter_map(|item| item.get_string(kind.item_key()))
+        .collect()
+}
+
+/// Returns true if a pattern may match a resource in no list, which a template can still read.
+fn may_match_template(templates: &[ByteString], pattern: &str) -> bool {
+    let pattern = literal_beginning(pattern);
+    templates.iter().any(|template| {
+        let beginning = template.split('{').next().unwrap_or_default();
+        beginning.starts_with(pattern) || pattern.starts_with(beginning)
+    })
 }
 
 fn finding<'a>(

@@ -53,17 +53,21 @@ impl Endpoint {
             let (all, tools) = counts.get(name).copied().unwrap_or_default();
             // A server that is starting has no tools yet. It looks unknown only if all that it may
             // have is denied.
-            let may_have_tools = || {
-                let beginning = self
-                    .generation
-                    .names
-                    .beginning(&server.settings.presentation.prefix)
-                    .unwrap_or_default();
-                all == 0 && self.generation.access.may_allow_from(principal, &beginning)
-            };
-            (tools > 0 || others.contains(name) || may_have_tools())
-                .then(|| (name.to_owned(), tools))
+            let is_visible = tools > 0
+                || others.contains(name)
+                || (all == 0 && self.may_allow_tools(principal, server));
+            is_visible.then(|| (name.to_owned(), tools))
         });
         visible.collect()
+    }
+
+    /// Returns true if a principal's key may allow tools of a server, whatever their names.
+    fn may_allow_tools(&self, principal: &Principal, server: &RunningServer) -> bool {
+        let generation = &self.generation;
+        let beginning = generation
+            .names
+            .beginning(&server.settings.presentation.prefix)
+            .unwrap_or_default();
+        generation.access.may_allow_from(principal, &beginning)
     }
 }

@@ -29,10 +29,8 @@ async fn serve(stream: DuplexStream, parts: &[Bytes], is_stream: bool) -> Vec<By
         let NextRequest::Request(request) = next else {
             panic!("the request is a simple one")
         };
-        assert_eq!(
-            (&request.head.method, request.head.uri.path()),
-            (&Method::POST, "/mcp")
-        );
+        assert_eq!(request.head.method, Method::POST);
+        assert_eq!(request.head.uri.path(), "/mcp");
         bodies.push(request.body);
         let body = match is_stream {
             true => SendBody::Chunks(stream::iter(parts.to_vec()).boxed()),
@@ -66,16 +64,14 @@ async fn ask(stream: DuplexStream, body: &Bytes) -> Vec<Bytes> {
             Some((reader, writer)) => (Some(reader), Some(writer)),
             None => (None, None),
         };
-        let connect = || async {
+        let response = pool.request(request, || async {
             let reader = reader.expect("one connection");
             let writer = writer.expect("one connection");
             Ok::<HttpIo, Infallible>(HttpIo::from((Box::new(reader) as _, Box::new(writer) as _)))
-        };
-        let response = pool.request(request, connect).await.unwrap();
-        assert_eq!(
-            (response.status().as_u16(), &response.headers()[MARK]),
-            (200, &mark)
-        );
+        });
+        let response = response.await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        assert_eq!(&response.headers()[MARK], &mark);
         let mut body = response.into_body();
         let mut all = BytesMut::new();
         while body.fill(&mut all).await.unwrap() {}

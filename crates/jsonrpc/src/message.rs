@@ -2,7 +2,7 @@
 //!
 //! Owns [`RequestId`], [`RpcMessage`] and their codec. Does not know methods, revisions or
 //! transports. Invariant: a parsed message has exactly one meaning: no duplicate members, no result
-//! beside an error, an id of a legal type.
+//! next to an error, an id of a legal type.
 
 mod fault;
 mod from_server;
@@ -80,7 +80,7 @@ pub struct RpcError {
 pub mod code {
     /// The text is not JSON.
     pub const PARSE: i64 = -32700;
-    /// The JSON is no JSON-RPC message, or none that is valid at this point.
+    /// The JSON is not a JSON-RPC message, or not one that is valid at this point.
     pub const INVALID_REQUEST: i64 = -32600;
     /// The method is unknown.
     pub const METHOD_NOT_FOUND: i64 = -32601;
@@ -90,10 +90,10 @@ pub mod code {
     pub const INTERNAL: i64 = -32603;
 }
 
-/// Reason why a text is no message.
+/// Reason why a text isn't a message.
 #[derive(Debug, thiserror::Error)]
 pub enum MalformedMessage {
-    /// The text is no JSON, or nested too deep or duplicated on a level that must be read.
+    /// The text isn't JSON, or is nested too deep or duplicated on a level that must be read.
     #[error("not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// The text is JSON, but not JSON-RPC 2.0.
@@ -207,7 +207,7 @@ struct RpcEnvelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Tells `null` from an absent member: `"id": null` is an error of its own.
+/// Distinguishes `null` from an absent member: `"id": null` is a separate error.
 fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
@@ -275,11 +275,10 @@ impl RpcMessage {
             Err(e) => return Err(e.into()),
         };
         let id = envelope.id.map(|raw| read_id(RawJson::slice(bytes, raw)));
-        let shape = || shape_error(bytes, id.clone().flatten());
         // JSON-RPC 2.0, section 4: "A String specifying the version of the JSON-RPC protocol. MUST
         // be exactly "2.0"."
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
-            return Err(shape());
+            return Err(shape_error(bytes, id.flatten()));
         }
         if envelope.method.is_some() && envelope.result.is_none() && envelope.error.is_none() {
             let method = envelope.method.map(|key| key.0).unwrap_or_default();
@@ -290,20 +289,23 @@ impl RpcMessage {
                 // member."
                 None => Ok(RpcMessage::Notification(RpcNotification { method, params })),
                 Some(Some(id)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
-                Some(None) => Err(shape()),
+                Some(None) => Err(shape_error(bytes, None)),
             };
         }
         // A response may carry `"id": null` if its request could not be read (JSON-RPC 2.0, section
         // 5).
         if id == Some(None) && envelope.id.is_some_and(|raw| raw.get() != "null") {
-            return Err(shape());
+            return Err(shape_error(bytes, None));
         }
         let outcome = match (envelope.method, envelope.result, envelope.error) {
             // 2025-11-25/basic/index.mdx, Result Responses: "Result responses MUST include a
             // `result` field." Error Responses have `error` instead.
             (None, Some(result), None) => Ok(result.within(bytes)),
-            (None, None, Some(error)) => Err(read_error(bytes, error).ok_or_else(shape)?),
-            _ => return Err(shape()),
+            (None, None, Some(error)) => match read_error(bytes, error) {
+                Some(error) => Err(error),
+                None => return Err(shape_error(bytes, id.flatten())),
+            },
+            _ => return Err(shape_error(bytes, id.flatten())),
         };
         Ok(RpcMessage::Response(RpcResponse {
             id: id.flatten(),
@@ -382,7 +384,7 @@ fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
     })
 }
 
-/// Builds the error for JSON that is no message.
+/// Builds the error for JSON that isn't a message.
 fn shape_error(bytes: &Bytes, id: Option<RequestId>) -> MalformedMessage {
     MalformedMessage::Shape {
         reason: fault::describe(bytes),
@@ -390,7 +392,7 @@ fn shape_error(bytes: &Bytes, id: Option<RequestId>) -> MalformedMessage {
     }
 }
 
-/// Tells JSON of the wrong shape from invalid JSON, and finds the id for the response.
+/// Distinguishes JSON of the wrong shape from invalid JSON, and finds the id for the response.
 fn data_error(bytes: &Bytes, error: serde_json::Error) -> MalformedMessage {
     // Serde reports wrong members and duplicates before it has seen the rest of the text.
     if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
@@ -417,8 +419,8 @@ fn is_envelope_lookalike(key: &[u8]) -> bool {
     ENVELOPE.iter().any(|name| is_lookalike(key, name))
 }
 
-/// Returns the first member that differs only by case from one of JSON-RPC's. `None` if the text is
-/// no object.
+/// Returns the first member that differs only by case from one of JSON-RPC's. `None` if the text
+/// isn't an object.
 fn lookalike(bytes: &[u8]) -> Option<String> {
     struct Members(Option<String>);
     struct MembersVisitor;
@@ -462,7 +464,7 @@ impl RpcPayload {
         batch_max: usize,
         message: impl Fn(&Bytes) -> Result<RpcMessage, MalformedMessage>,
     ) -> Result<Self, MalformedMessage> {
-        // Only the first byte tells a batch from a message.
+        // Only the first byte distinguishes a batch from a message.
         let start = bytes
             .iter()
             .position(|b| !b.is_ascii_whitespace())
@@ -482,8 +484,10 @@ impl RpcPayload {
                 id: None,
             });
         }
-        let read = |item: &RawValue| message(&bytes.slice_ref(item.get().as_bytes()));
-        Ok(RpcPayload::Batch(items.into_iter().map(read).collect()))
+        let messages = items
+            .into_iter()
+            .map(|item| message(&bytes.slice_ref(item.get().as_bytes())));
+        Ok(RpcPayload::Batch(messages.collect()))
     }
 }
 

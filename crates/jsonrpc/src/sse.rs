@@ -71,7 +71,7 @@ impl SseDecoder {
     }
 
     /// Returns the number of bytes that wait for the end of their event.
-    pub fn held(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         self.buffer.len() + self.data.as_ref().map_or(0, BytesMut::len)
     }
 
@@ -157,7 +157,7 @@ impl SseDecoder {
                     }
                 }
             }
-            // A long one is none that anybody knows, whatever its end. Bytes that are not UTF-8,
+            // A long one isn't one that anybody knows, whatever its end. Bytes that are not UTF-8,
             // such as half a character at the cut, are replaced as the standard says: without a
             // type, an event is a message.
             b"event" => {
@@ -170,7 +170,7 @@ impl SseDecoder {
                 self.id = std::str::from_utf8(&value).ok().map(str::to_owned)
             }
             b"retry" => self.retry_ms = milliseconds(&value).or(self.retry_ms),
-            // "Otherwise: The field is ignored." A comment begins with a colon, so that its name is
+            // "Otherwise: The field is ignored." A comment starts with a colon, so that its name is
             // empty.
             _ => {}
         }

@@ -44,7 +44,7 @@ pub struct AdmissionSettings {
     pub calls: usize,
     /// Maximum number of concurrent calls of one key.
     pub calls_per_key: usize,
-    /// Request rate of a key that sets none of its own.
+    /// Request rate of a key that sets none.
     pub rate: Option<RequestRate>,
 }
 
@@ -96,7 +96,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Takes a place among the requests that wait for a fetch. `None`: too many wait.
+    /// Takes a slot among the requests that wait for a fetch. `None`: too many wait.
     pub(super) fn begin_fetch(&self) -> Option<SemaphorePermit<'_>> {
         self.fetches.try_acquire().ok()
     }

@@ -31,8 +31,8 @@ use moongate_telemetry::{
     CountGuard, CounterHandle, DroppedItem, GaugeHandle, MemoryHolder, Metrics,
 };
 
-/// Places of an operators' listener that are for probes.
-const PROBE_PLACES: usize = 16;
+/// Slots of an operators' listener that are for probes.
+const PROBE_SLOTS: usize = 16;
 /// Time limit for an evicted connection to close.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 
@@ -40,9 +40,9 @@ const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 pub struct ConnectionLimit {
     free: Arc<Semaphore>,
     /// Number of all slots.
-    places: usize,
+    size: usize,
     /// Slots beyond the limit, for probes alone.
-    probe_places: Arc<Semaphore>,
+    probe_slots: Arc<Semaphore>,
     occupied: Mutex<HashMap<u64, Arc<ConnectionSlot>>>,
     next: AtomicU64,
     open: GaugeHandle,
@@ -64,7 +64,7 @@ pub(super) struct ConnectionSlot {
     received: AtomicU64,
     /// True if another connection needs this slot.
     must_evict: AtomicBool,
-    /// True for a place beyond the limit, which serves probes alone.
+    /// True for a slot beyond the limit, which serves probes alone.
     pub(super) is_for_probes: bool,
     task: AtomicWaker,
     /// Holders of the answer that is written.
@@ -86,18 +86,18 @@ pub struct SlotRequest {
     is_admitted: AtomicBool,
     /// Holder of the request's memory, once its sender is known.
     holder: Mutex<Option<MemoryHolder>>,
-    /// Bytes that had been read of the connection when the request began.
+    /// Bytes that had been read of the connection when the request started.
     received_before: u64,
 }
 
 impl ConnectionLimit {
     /// Creates a limit of `most` connections, counted in the gauge `open`.
     pub fn new(most: usize, open: &GaugeHandle, metrics: &Metrics) -> Arc<Self> {
-        Arc::new(ConnectionLimit::with_places(most, 0, open, metrics))
+        Arc::new(ConnectionLimit::with_probe_slots(most, 0, open, metrics))
     }
 
-    /// Creates the limit of operators' listeners. It has some more places, which serve probes alone
-    /// while no other place can be had. Where files are short, the `clients` make room first.
+    /// Creates the limit of operators' listeners. It has some more slots, which serve probes alone
+    /// while no other slot is free. Where files are short, the `clients` make room first.
     pub fn for_operators(
         most: usize,
         clients: &Arc<Self>,
@@ -107,17 +107,17 @@ impl ConnectionLimit {
         let clients = Some(clients.clone());
         Arc::new(ConnectionLimit {
             clients,
-            ..ConnectionLimit::with_places(most, PROBE_PLACES, open, metrics)
+            ..ConnectionLimit::with_probe_slots(most, PROBE_SLOTS, open, metrics)
         })
     }
 
-    fn with_places(most: usize, probes: usize, open: &GaugeHandle, metrics: &Metrics) -> Self {
+    fn with_probe_slots(most: usize, probes: usize, open: &GaugeHandle, metrics: &Metrics) -> Self {
         // `Semaphore::new` panics above its maximum.
-        let places = most.min(Semaphore::MAX_PERMITS);
+        let size = most.min(Semaphore::MAX_PERMITS);
         ConnectionLimit {
-            free: Arc::new(Semaphore::new(places)),
-            places,
-            probe_places: Arc::new(Semaphore::new(probes)),
+            free: Arc::new(Semaphore::new(size)),
+            size,
+            probe_slots: Arc::new(Semaphore::new(probes)),
             occupied: Mutex::default(),
             next: AtomicU64::new(0),
             open: open.clone(),
@@ -149,14 +149,14 @@ impl ConnectionLimit {
         }
     }
 
-    /// Takes a place for probes. Half a request does not keep one.
+    /// Takes a slot for probes. Half a request does not keep one.
     async fn acquire_for_probe(self: &Arc<Self>) -> Option<HeldSlot> {
-        let permit = match self.probe_places.clone().try_acquire_owned() {
+        let permit = match self.probe_slots.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
                 let oldest = eviction::oldest_for_probes(self.occupied.lock().values())?;
                 let pause = self.evict(vec![oldest]);
-                tokio::time::timeout(pause, self.probe_places.clone().acquire_owned())
+                tokio::time::timeout(pause, self.probe_slots.clone().acquire_owned())
                     .await
                     .ok()?
                     .ok()?
@@ -211,7 +211,7 @@ impl ConnectionLimit {
     }
 
     fn choose(&self) -> Eviction {
-        eviction::choose(self.occupied.lock().values(), self.places)
+        eviction::choose(self.occupied.lock().values(), self.size)
     }
 
     /// Evicts connections. Returns the time to wait for a slot before the next attempt.
@@ -328,7 +328,7 @@ impl ConnectionSlot {
 }
 
 impl SlotRequest {
-    /// True if the connection has a place beyond the limit, and nothing but probes may be answered.
+    /// True if the connection has a slot beyond the limit, and nothing but probes may be answered.
     pub fn is_for_probes(&self) -> bool {
         self.slot.is_for_probes
     }
@@ -358,7 +358,7 @@ impl SlotRequest {
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::AcqRel) {
             self.slot.requests.fetch_add(1, Ordering::AcqRel);
-            // This slot is no longer available. The connection that wanted it looks for another.
+            // This slot is no longer available. The connection that needed it tries another.
             self.slot.must_evict.store(false, Ordering::Release);
         }
     }
@@ -396,8 +396,8 @@ impl IdleTimeout {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // A chatty peer uses up the whole cooperative budget of the task. The timer must be
-            // polled all the same.
+            // A chatty peer uses up the whole cooperative budget of the task. The timer must
+            // be polled anyway.
             ready!(pin!(coop::unconstrained(self.timer.as_mut())).poll(cx));
             let now = Instant::now();
             let until = self.slot.idle_since().unwrap_or(now) + self.limit;
@@ -409,7 +409,7 @@ impl IdleTimeout {
     }
 }
 
-/// Time limit for a connection to finish after it was told to close.
+/// Time limit for a connection to finish after it was asked to close.
 pub(super) struct LeaveTimeout {
     slot: Arc<ConnectionSlot>,
     timer: Pin<Box<Sleep>>,
@@ -539,13 +539,13 @@ mod tests {
     async fn probes_have_places_of_their_own_while_all_others_work() {
         let metrics = Metrics::new();
         let open = &metrics.clients.connections;
-        let limit = Arc::new(ConnectionLimit::with_places(2, 1, open, &metrics));
+        let limit = Arc::new(ConnectionLimit::with_probe_slots(2, 1, open, &metrics));
         let held = [limit.acquire().await, limit.acquire().await];
         let working: Vec<_> = held.iter().map(|held| held.slot().begin()).collect();
         working.iter().for_each(SlotRequest::admit);
         let probe = limit.acquire().await;
         assert!(probe.slot().begin().is_for_probes() && !held[0].slot().begin().is_for_probes());
-        // The next one waits for that place, which half a request does not keep.
+        // The next one waits for that slot, which half a request does not keep.
         let (_, ended) = idle(probe);
         let next = limit.acquire().await;
         assert!(next.slot().is_for_probes && ended.is_finished());

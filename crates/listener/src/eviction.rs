@@ -13,8 +13,8 @@ use crate::connection_limit::ConnectionSlot;
 /// Time in which a connection is safe from eviction, after its start or its last admitted request.
 // A new client needs a moment to send its first request, and a busy one to send its next.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
-/// Part of all places that make room at once, if so many connections never had an admitted request.
-// The choice looks at every connection. Under a flood of them, one look has to serve for many.
+/// Part of all slots that make room at once, if so many connections never had an admitted request.
+// The choice examines every connection, so under a flood one choice has to serve for many.
 const SHARE_AT_ONCE: usize = 64;
 /// The same where open files are short. Nobody can be accepted then until some are free.
 const SHARE_WITHOUT_FILES: usize = 4;
@@ -25,16 +25,16 @@ pub(super) enum Eviction {
     Wait(Duration),
 }
 
-/// Chooses among the connections of a limit with so many places.
+/// Chooses among the connections of a limit of this size.
 ///
 /// Connections that never had an admitted request go first, the oldest of them. If they take more
-/// than half of the places, their time of grace does not count: a flood of them must not use up
+/// than half of the slots, their time of grace does not count: a flood of them must not use up
 /// everybody's.
 pub(super) fn choose<'a>(
     slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>,
-    places: usize,
+    limit: usize,
 ) -> Eviction {
-    choose_share(slots, places, places / SHARE_AT_ONCE)
+    choose_share(slots, limit, limit / SHARE_AT_ONCE)
 }
 
 /// Chooses where open files are short, and the limit itself may be far away.
@@ -47,14 +47,14 @@ pub(super) fn choose_without_files<'a>(
 
 fn choose_share<'a>(
     slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>,
-    places: usize,
+    limit: usize,
     at_once: usize,
 ) -> Eviction {
     let now = Instant::now();
     let mut newcomers = Vec::new();
     let mut idlest = None;
     let mut next = EVICTION_GRACE;
-    // Connections that were asked to leave already are no candidates for a second eviction.
+    // Connections that were already asked to leave aren't evicted a second time.
     for slot in slots.filter(|slot| !slot.is_evicted() && !slot.is_for_probes) {
         let Some(since) = slot.idle_since() else {
             continue;
@@ -69,7 +69,7 @@ fn choose_share<'a>(
             idlest = Some((since, slot));
         }
     }
-    let is_crowded = newcomers.len() > places / 2;
+    let is_crowded = newcomers.len() > limit / 2;
     newcomers.sort_unstable_by_key(|(since, _)| *since);
     newcomers.truncate(at_once.max(1));
     newcomers.retain(|(since, _)| is_crowded || *since + EVICTION_GRACE <= now);
@@ -86,7 +86,7 @@ fn choose_share<'a>(
     })
 }
 
-/// Returns the oldest connection in a place for probes, without an open admitted request.
+/// Returns the oldest connection in a slot for probes, without an open admitted request.
 pub(super) fn oldest_for_probes<'a>(
     slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>,
 ) -> Option<Arc<ConnectionSlot>> {
@@ -100,13 +100,13 @@ pub(super) fn oldest_for_probes<'a>(
 mod tests {
     use super::*;
 
-    fn chosen(slots: &[Arc<ConnectionSlot>], places: usize) -> Vec<usize> {
-        match choose(slots.iter(), places) {
+    fn chosen(slots: &[Arc<ConnectionSlot>], limit: usize) -> Vec<usize> {
+        match choose(slots.iter(), limit) {
             Eviction::Chosen(chosen) => {
-                let place = |one: &Arc<ConnectionSlot>| {
-                    slots.iter().position(|slot| Arc::ptr_eq(slot, one))
-                };
-                chosen.iter().filter_map(place).collect()
+                let indices = chosen
+                    .iter()
+                    .filter_map(|one| slots.iter().position(|slot| Arc::ptr_eq(slot, one)));
+                indices.collect()
             }
             Eviction::Wait(_) => Vec::new(),
         }

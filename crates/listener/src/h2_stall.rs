@@ -384,7 +384,7 @@ mod tests {
         assert!(first_dropped.await.is_err());
     }
 
-    /// Bytes that tell when their memory is free.
+    /// Bytes that report when their memory is free.
     struct HeldBytes {
         bytes: Vec<u8>,
         _freed: oneshot::Sender<()>,
@@ -396,19 +396,22 @@ mod tests {
         }
     }
 
+    /// Body of more than two frames, in one piece. The receiver learns when its memory is free.
+    fn large_answer() -> (
+        impl Body<Data = Bytes, Error = axum::Error> + Send + 'static,
+        oneshot::Receiver<()>,
+    ) {
+        let (_freed, freed) = oneshot::channel();
+        let bytes = (0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2).collect();
+        let body = Full::new(Bytes::from_owner(HeldBytes { bytes, _freed }));
+        let body = body.map_err(|never| -> axum::Error { match never {} });
+        (body, freed)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_large_answer_is_held_by_its_body_alone() {
-        let large = || {
-            let (_freed, freed) = oneshot::channel();
-            let bytes = (0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2).collect();
-            (
-                Full::new(Bytes::from_owner(HeldBytes { bytes, _freed }))
-                    .map_err(|never| match never {}),
-                freed,
-            )
-        };
         let detector = stall_detector();
-        let (body, mut freed) = large();
+        let (body, mut freed) = large_answer();
         let mut read = detector.watch(body, of(1, "a"));
         assert_eq!(read.size_hint().exact(), Some(FRAME_MAX as u64 * 5 / 2));
         let piece = read.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -422,7 +425,7 @@ mod tests {
         );
         assert!(matches!(read.frame().await, Some(Err(_))));
         let whole = detector
-            .watch(large().0, of(1, "a"))
+            .watch(large_answer().0, of(1, "a"))
             .collect()
             .await
             .unwrap()

@@ -82,8 +82,8 @@ pub fn is_loopback_host(value: &str) -> bool {
     let Some(host) = without_port(value) else {
         return false;
     };
-    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
-    address_of(host).is_some_and(is_loopback) || host.eq_ignore_ascii_case("localhost")
+    address_of(host).is_some_and(|address| address.to_canonical().is_loopback())
+        || host.eq_ignore_ascii_case("localhost")
 }
 
 fn matches(rule: &str, host: &str) -> bool {
@@ -108,15 +108,16 @@ fn address_of(host: &str) -> Option<IpAddr> {
 
 /// Strips the port: `host`, `host:port`, `[::1]`, `[::1]:port`. `None` for what is none of these.
 fn without_port(value: &str) -> Option<&str> {
-    // An IPv6 address has colons of its own, so its brackets mark the end. Nothing but a port may
+    // An IPv6 address has colons itself, so its brackets mark the end. Nothing but a port may
     // follow.
     let end = match value.starts_with('[') {
         true => value.find(']')? + 1,
         false => value.find(':').unwrap_or(value.len()),
     };
     let (host, rest) = value.split_at(end);
-    let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
-    (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)).then_some(host)
+    let port = rest.strip_prefix(':');
+    let has_port = port.is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    (rest.is_empty() || has_port).then_some(host)
 }
 
 #[cfg(test)]

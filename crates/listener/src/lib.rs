@@ -87,7 +87,7 @@ pub fn router_with_people(
     } else {
         mcp
     };
-    // Last, since a layer covers only what stands above it. The fallback must be covered, too.
+    // Last, since a layer covers only what is above it. The fallback must be covered, too.
     all.layer(middleware::from_fn_with_state(
         (shared_state, local),
         origin::check_origin,

@@ -47,8 +47,7 @@ const H2_ERRORS: usize = 256;
 /// Time for line clients to read the last messages, beyond the drain.
 const LAST_LINES_GRACE: Duration = Duration::from_secs(3);
 /// Time for clients that are about to send when the gateway drains. A request that crosses the end
-/// of its connection is lost silently. A request that is answered can be told that the connection
-/// ends.
+/// of its connection is lost silently. An answered request learns that the connection ends.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
 /// Limits of one listener.
@@ -136,14 +135,6 @@ impl BoundListener {
             settings,
             drain,
         });
-        let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
-            let lines = lines.clone();
-            async move {
-                if let AcceptedStream::Tcp(stream) = stream {
-                    lines.serve_connection(stream, slot).await;
-                }
-            }
-        };
         // Clients get time to read the last messages, after the time for their calls.
         let closing = AtomicBool::new(false);
         let drain = drain.saturating_add(LAST_LINES_GRACE);
@@ -153,7 +144,14 @@ impl BoundListener {
             &draining,
             drain,
             &closing,
-            start,
+            |stream, slot| {
+                let lines = lines.clone();
+                async move {
+                    if let AcceptedStream::Tcp(stream) = stream {
+                        lines.serve_connection(stream, slot).await;
+                    }
+                }
+            },
         )
         .await;
     }
@@ -178,25 +176,21 @@ impl BoundListener {
             tls,
             ..
         } = self;
-        let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
-            let config = config.clone();
-            let service = service.for_peer(stream.peer());
-            let draining = draining.clone();
-            let connection = ClientConnection {
-                http: config,
-                service,
-                draining,
-                slot,
-            };
-            connection.run(stream, tls.clone(), settings.read_timeout)
-        };
         accept_all(
             (socket, outlives_process),
             &limit,
             &draining,
             drain,
             &closing,
-            start,
+            |stream, slot| {
+                let connection = ClientConnection {
+                    http: config.clone(),
+                    service: service.for_peer(stream.peer()),
+                    draining: draining.clone(),
+                    slot,
+                };
+                connection.run(stream, tls.clone(), settings.read_timeout)
+            },
         )
         .await;
     }
@@ -213,13 +207,6 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     connection: impl Fn(AcceptedStream, Arc<ConnectionSlot>) -> C,
 ) {
     let open = TaskTracker::new();
-    let start = |stream: AcceptedStream, held: HeldSlot| {
-        let (slot, connection) = (held.slot(), connection(stream, held.slot()));
-        open.spawn(async move {
-            slot.run(connection).await;
-            drop(held);
-        });
-    };
     let failures = AcceptFailures::new(limit.clone());
     loop {
         let accepted = tokio::select! {
@@ -232,7 +219,7 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
             held = limit.acquire() => held,
             () = draining.cancelled() => limit.acquire_or_exceed(),
         };
-        start(stream, held);
+        spawn_connection(&open, connection(stream, held.slot()), held);
     }
     // Set before the queue is emptied: its responses announce the end of their connection.
     closing.store(true, Ordering::Relaxed);
@@ -240,13 +227,27 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     // them. A socket that stays keeps them for the next process.
     if !outlives_process {
         for stream in socket.close() {
-            start(stream, limit.acquire_or_exceed());
+            let held = limit.acquire_or_exceed();
+            spawn_connection(&open, connection(stream, held.slot()), held);
         }
     }
     open.close();
     if tokio::time::timeout(drain, open.wait()).await.is_err() {
         tracing::warn!("requests still open after gateway.drain = {drain:?}");
     }
+}
+
+/// Runs a connection as a task, which holds its slot.
+fn spawn_connection(
+    open: &TaskTracker,
+    connection: impl Future<Output = ()> + Send + 'static,
+    held: HeldSlot,
+) {
+    let slot = held.slot();
+    open.spawn(async move {
+        slot.run(connection).await;
+        drop(held);
+    });
 }
 
 /// Serves a connection that no socket accepted, until it ends.
@@ -300,7 +301,7 @@ impl ClientConnection {
             drain_grace: DRAIN_GRACE,
             slot: &self.slot,
         };
-        // Below both HTTP servers, so that neither needs a limit of its own for writes.
+        // Below both HTTP servers, so that neither needs its own limit for writes.
         let stalls = (self.service.stalled_writes(), self.slot.answer.clone());
         let stream = WriteTimeout::new(
             stream,
@@ -331,7 +332,7 @@ impl ClientConnection {
         let mut idle = is_h2.then(|| IdleTimeout::new(self.slot.clone(), self.http.read_timeout));
         let mut ending = None;
         poll_fn(|cx| {
-            // A client that disconnects is no event: its requests ended with it.
+            // A client that disconnects isn't an event: its requests ended with it.
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }

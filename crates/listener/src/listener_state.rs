@@ -1,7 +1,7 @@
 //! State that answers clients.
 //!
 //! Owns what a reload replaces as a whole. Does not answer requests. Invariant: a request keeps the
-//! state that it began with.
+//! state that it started with.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -27,16 +27,9 @@ pub(super) async fn check_origin(
     next: Next,
 ) -> Response {
     let state = shared_state.load_full();
-    let denied = |rule: &'static str| {
-        state
-            .downstream
-            .metrics
-            .access
-            .policy_denied
-            .inc(DeniedRule(rule))
-    };
+    let denied = &state.downstream.metrics.access.policy_denied;
     if has_several_hosts(request.headers()) {
-        denied("host");
+        denied.inc(DeniedRule("host"));
         return json_response(
             StatusCode::BAD_REQUEST,
             "several_hosts",
@@ -48,13 +41,13 @@ pub(super) async fn check_origin(
             .hosts
             .accepts_request(request.headers(), request.uri())
     {
-        denied("host");
+        denied.inc(DeniedRule("host"));
         return host_rejected(host);
     }
     let host = request_hosts(request.headers(), request.uri())
         .next()
         .flatten();
-    // Without Origin it is no cross-origin request of a browser, so CORS does not apply.
+    // Without Origin it isn't a browser's cross-origin request, so CORS does not apply.
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };
@@ -64,7 +57,7 @@ pub(super) async fn check_origin(
         .to_str()
         .is_ok_and(|origin| state.hosts.accepts_origin(origin, host))
     {
-        denied("origin");
+        denied.inc(DeniedRule("origin"));
         let shown = origin.to_str().unwrap_or("?").escape_default().to_string();
         tracing::warn!("request refused: Origin {shown} is not in gateway.allowed_origins");
         return json_response(

@@ -113,22 +113,21 @@ mod tests {
         );
     }
 
+    fn source(n: u32) -> RefusedSource {
+        let address = Ipv6Addr::from_bits(u128::from(n));
+        (Some(IpAddr::from(address)), "no key")
+    }
+
     #[tokio::test(start_paused = true)]
     async fn many_addresses_are_not_remembered() {
         let refused = RefusedKeys::default();
-        let address = |n: u32| {
-            (
-                Some(IpAddr::from(Ipv6Addr::from_bits(u128::from(n)))),
-                "no key",
-            )
-        };
         let now = Instant::now();
         let logged = (0..5000)
-            .filter(|n| refused.due_count(address(*n), now).is_some())
+            .filter(|n| refused.due_count(source(*n), now).is_some())
             .count();
         assert_eq!(logged, ADDRESSES_MAX);
         assert_eq!(
-            refused.due_count(address(9000), now + LOG_INTERVAL),
+            refused.due_count(source(9000), now + LOG_INTERVAL),
             Some(0),
             "room is made for those that come later"
         );

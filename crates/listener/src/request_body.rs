@@ -144,7 +144,7 @@ pub(super) fn body_timed_out(state: &ListenerState) -> Error {
     )
 }
 
-/// Builds the error for a body that there is no memory for. The budget has counted it.
+/// Builds the error for a body that memory has no room for. The budget has counted it.
 fn out_of_memory(exhausted: MemoryExhausted) -> Error {
     Error::new(
         McpErrorKind::Overloaded,

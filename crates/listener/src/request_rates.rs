@@ -67,14 +67,12 @@ impl RequestRates {
             .all()
             .into_iter()
             .filter(|principal| principal.role().set_index().is_none());
-        let rate_of = |principal: Arc<Principal>| {
+        let keys = keys.filter_map(|principal| {
             let (rate, setting) = rates.rate_of(&principal)?;
-            Some((
-                principal.id,
-                PrincipalRate::after(self.keys.get(&principal.id), rate, setting),
-            ))
-        };
-        rates.keys = keys.filter_map(rate_of).collect();
+            let before = self.keys.get(&principal.id);
+            Some((principal.id, PrincipalRate::after(before, rate, setting)))
+        });
+        rates.keys = keys.collect();
         rates
     }
 
@@ -166,6 +164,22 @@ mod tests {
 
     use super::*;
 
+    fn staff_access(principals: &PrincipalTable, rate: Option<Option<RequestRate>>) -> AccessTable {
+        let role = RoleAccess {
+            name: "staff".to_owned(),
+            endpoints: None,
+            tools: vec![GlobList::all()],
+            rate,
+        };
+        AccessTable::default().with_roles(vec![role], principals.role_sets().clone())
+    }
+
+    fn person(principals: &PrincipalTable, id: u32) -> Principal {
+        let person = Principal::new("ann", id, [1; 16]);
+        person.set_role(principals.role_sets().intern(&["staff"]).unwrap());
+        person
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_person_gets_a_rate_at_the_first_request_and_a_reload_refills_nothing() {
         let principals = PrincipalTable::default();
@@ -177,23 +191,10 @@ mod tests {
             count: 1,
             ..general
         };
-        let role = |rate| RoleAccess {
-            name: "staff".to_owned(),
-            endpoints: None,
-            tools: vec![GlobList::all()],
-            rate,
-        };
-        let access = |rate| {
-            AccessTable::default().with_roles(vec![role(rate)], principals.role_sets().clone())
-        };
-        let person = |id: u32| {
-            let person = Principal::new("ann", id, [1; 16]);
-            person.set_role(principals.role_sets().intern(&["staff"]).unwrap());
-            person
-        };
-        let rates = RequestRates::none().reloaded(Some(general), &access(None), &principals);
-        let ann = person(1);
-        let bob = person(2);
+        let usual = staff_access(&principals, None);
+        let rates = RequestRates::none().reloaded(Some(general), &usual, &principals);
+        let ann = person(&principals, 1);
+        let bob = person(&principals, 2);
         assert!(rates.take(&ann, 2).is_ok());
         let refused = rates.take(&ann, 1).err().unwrap();
         assert!(
@@ -205,10 +206,11 @@ mod tests {
             refused.error.message
         );
         assert!(rates.take(&bob, 1).is_ok());
-        let later = rates.reloaded(Some(general), &access(None), &principals);
+        let later = rates.reloaded(Some(general), &usual, &principals);
         assert!(later.take(&ann, 1).is_err());
-        // Another rate begins with a full bucket.
-        let later = later.reloaded(Some(general), &access(Some(Some(own))), &principals);
+        // Another rate starts with a full bucket.
+        let access = staff_access(&principals, Some(Some(own)));
+        let later = later.reloaded(Some(general), &access, &principals);
         assert!(later.take(&ann, 1).is_ok());
         let refused = later.take(&ann, 1).err().unwrap();
         assert!(
@@ -219,12 +221,9 @@ mod tests {
             "{}",
             refused.error.message
         );
-        assert!(
-            later
-                .reloaded(None, &access(Some(None)), &principals)
-                .take(&ann, 100)
-                .is_ok()
-        );
+        let unlimited = staff_access(&principals, Some(None));
+        let later = later.reloaded(None, &unlimited, &principals);
+        assert!(later.take(&ann, 100).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,17 +235,13 @@ mod tests {
             per: Duration::from_secs(1),
         });
         let rates = rates.reloaded(general, &AccessTable::default(), &principals);
-        let take = |id| {
-            let person = Principal::new("ann", id, [1; 16]);
-            person.set_role(principals.role_sets().intern(&["staff"]).unwrap());
-            rates.take(&person, 1)
-        };
         for id in 0..u32::try_from(PEOPLE_MAX).unwrap() {
-            assert!(take(id).is_ok());
+            assert!(rates.take(&person(&principals, id), 1).is_ok());
         }
-        assert!(take(u32::MAX / 2).is_err());
+        let another = person(&principals, u32::MAX / 2);
+        assert!(rates.take(&another, 1).is_err());
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(take(u32::MAX / 2).is_ok());
+        assert!(rates.take(&another, 1).is_ok());
         assert_eq!(rates.people.lock().len(), 1);
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct ReceivedRequest {
     pub(super) head: Parts,
     /// Endpoint that the path names, empty for all servers.
     pub(super) scope: ByteString,
-    /// Dialect of the path, if it has one of its own.
+    /// Dialect of the path, if it has its own.
     pub(super) dialect: Option<&'static dyn Dialect>,
     /// Time at which the head was read.
     pub(super) received: Instant,
@@ -112,7 +112,7 @@ fn serve_identity<'a, B: RequestBody + 'a>(
     Ok(until_end.boxed())
 }
 
-/// Ends a stream with the login that it began with.
+/// Ends a stream with the login that it started with.
 fn end_with_login(body: Body, login: CancellationToken) -> Body {
     match body {
         Body::Stream(chunks) => Body::Stream(Box::pin(chunks.take_until(login.cancelled_owned()))),
@@ -232,7 +232,7 @@ fn refuse(
     })
 }
 
-/// Returns whose memory a request takes. Without keys, clients are told apart by their addresses.
+/// Returns whose memory a request takes. Without keys, addresses distinguish clients.
 pub(super) fn memory_holder(principal: &Principal, peer: Option<PeerAddress>) -> MemoryHolder {
     match (principal.id, peer) {
         (Principal::ANONYMOUS, Some(PeerAddress(address))) => MemoryHolder::Peer(address),
@@ -249,17 +249,16 @@ fn find_endpoint(
 ) -> Result<Arc<Endpoint>, EarlyResponse> {
     // No other key learns whether the endpoint exists: unknown and forbidden names get the same
     // response.
-    let not_found = || {
-        Box::new(small_response(
-            StatusCode::NOT_FOUND,
-            "not_found",
-            "There is no such server or view",
-        ))
-    };
     state
         .endpoints
         .find_endpoint(&request.scope, principal)
-        .ok_or_else(not_found)
+        .ok_or_else(|| {
+            Box::new(small_response(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                "There is no such server or view",
+            ))
+        })
 }
 
 /// Admits a body before it is read, since a body takes memory, too.

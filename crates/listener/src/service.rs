@@ -257,7 +257,7 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
         if let Some(slot) = &slot {
             request.extensions_mut().insert(slot.clone());
         }
-        // A place for probes is free again after each.
+        // A slot for probes is free again after each.
         let is_for_probes = slot.as_ref().is_some_and(|slot| slot.is_for_probes());
         Box::pin(async move {
             let version = request.version();

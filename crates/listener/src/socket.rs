@@ -42,7 +42,7 @@ impl AcceptedStream {
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             AcceptedStream::Tcp(stream) => stream.peer_addr().ok(),
-            // Clients of a Unix socket have no address that could tell them apart.
+            // Clients of a Unix socket have no address that could distinguish them.
             AcceptedStream::Unix(_) => None,
         }
     }
@@ -55,7 +55,7 @@ impl ListenSocket {
     ) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => tcp(*address, settings),
-            // No key can be asked of a client here: a message has no place for one.
+            // No key can be asked of a client here: a message has no field for one.
             ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => {
                 Err(io::Error::other(
                     "only 127.0.0.1 and [::1] can be listened on for messages in lines",
@@ -127,7 +127,7 @@ impl ListenSocket {
                 }
             }
             ListenSocket::Unix(unix, file) => {
-                // The file goes with the listener, so that a new process finds its place free.
+                // The file goes with the listener, so that a new process finds its path free.
                 waiting.extend(
                     unix_socket::close(unix, file)
                         .into_iter()

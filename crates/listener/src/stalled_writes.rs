@@ -1,4 +1,4 @@
-//! Writes that wait for their client to read. Owns the order in which they began to wait.
+//! Writes that wait for their client to read. Owns the order in which they started to wait.
 //!
 //! Does not write, and sets no time limit (`write_timeout.rs`). Invariant: a write is listed for as
 //! long as it waits, and a client that was only slow for a moment is never chosen.
@@ -41,7 +41,7 @@ pub(super) struct StallGuard {
 }
 
 impl StalledWrites {
-    /// Lists a write that begins to wait, of an answer with these holders.
+    /// Lists a write that starts to wait, of an answer with these holders.
     pub(super) fn begin(self: &Arc<Self>, holders: AnswerHolders) -> StallGuard {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();

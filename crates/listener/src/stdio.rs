@@ -177,7 +177,7 @@ impl StdioConnection {
             _ = tokio::time::timeout(grace, client.wait_idle()) => {}
             () = out.closed() => {}
         }
-        // Dropped before the writer is told to finish: no further message can enter the queue.
+        // Dropped before the writer finishes: no further message can enter the queue.
         drop(client);
         finished.cancel();
         if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing)

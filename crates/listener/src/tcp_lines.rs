@@ -2,7 +2,7 @@
 //! whether to serve it.
 //!
 //! Does not read the messages after it (`stdio.rs`). Invariant: nothing runs on a connection whose
-//! first line is no JSON-RPC message.
+//! first line isn't a JSON-RPC message.
 //!
 //! A web page can send a POST with any body to any port of the machine that its browser runs on,
 //! without permission. The request line comes before that body. The page cannot make it a message,
@@ -39,7 +39,7 @@ impl LineListener {
     /// Serves one connection until it ends.
     pub(super) async fn serve_connection(&self, stream: TcpStream, slot: Arc<ConnectionSlot>) {
         let listener_state = self.state.load_full();
-        // A message has no place for a key: where keys are needed, no line client can show one.
+        // A message has no field for a key: where keys are needed, no line client can show one.
         let Ok(pipe) = listener_state.open_stdio("", &HeaderMap::new(), self.drain) else {
             tracing::debug!(
                 "connection closed: there are keys, and a message has no place for one"
@@ -59,15 +59,15 @@ impl LineListener {
             // Nothing runs here yet, so a stop need not wait for the first line.
             () = draining.cancelled() => return,
         };
-        let refused = |limit: Limit| listener_state.downstream.metrics.calls.refused.inc(limit);
+        let refused = &listener_state.downstream.metrics.calls.refused;
         let read = match first {
             Ok(Some(read)) => read,
             Ok(None) => {
-                refused(Limit::FirstLine);
+                refused.inc(Limit::FirstLine);
                 tracing::debug!("connection closed: its first line is no JSON-RPC message");
                 return;
             }
-            Err(_) => return refused(Limit::ReadTimeout),
+            Err(_) => return refused.inc(Limit::ReadTimeout),
         };
         // Open connections count as in use, like a stream: the client's sessions are bound to them.
         let usage = slot.begin();
@@ -89,8 +89,8 @@ impl LineListener {
     }
 }
 
-/// Reads until there is a whole line. Returns all that was read, or `None` if that line is no
-/// message.
+/// Reads until there is a whole line. Returns all that was read, or `None` if that line isn't
+/// a message.
 async fn first_line(
     reader: &mut (impl AsyncRead + Unpin),
     longest: usize,

@@ -50,6 +50,15 @@ pub struct TlsProblem {
     pub message: String,
 }
 
+impl TlsProblem {
+    fn of_file(setting: &'static str, path: &Path, what: &str) -> Self {
+        TlsProblem {
+            setting,
+            message: format!("{} {what}", path.display()),
+        }
+    }
+}
+
 /// TLS identity in use, with its reload.
 pub struct ListenerTls {
     settings: TlsSettings,
@@ -82,33 +91,24 @@ impl TlsSettings {
 
 impl TlsFiles {
     fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
-        let read = |setting, path: &Path| {
-            foreign_file::read(path, FILE_BYTES_MAX).map_err(|e| TlsProblem {
-                setting,
-                message: format!("{} cannot be read: {e}", path.display()),
-            })
-        };
         let client_ca = settings
             .client_ca
             .as_ref()
-            .map(|path| read("client_ca", path))
+            .map(|path| read_file("client_ca", path))
             .transpose()?;
         Ok(TlsFiles {
-            cert: read("cert", &settings.cert)?,
-            key: read("key", &settings.key)?,
+            cert: read_file("cert", &settings.cert)?,
+            key: read_file("key", &settings.key)?,
             client_ca,
         })
     }
 
     fn pair(self, settings: &TlsSettings) -> Result<TlsIdentity, TlsProblem> {
-        let wrong = |setting, path: &Path, what: &str| TlsProblem {
-            setting,
-            message: format!("{} {what}", path.display()),
-        };
-        let chain = certificates(&self.cert)
-            .ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
+        let chain = certificates(&self.cert).ok_or_else(|| {
+            TlsProblem::of_file("cert", &settings.cert, "holds no certificate in PEM")
+        })?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| {
-            wrong(
+            TlsProblem::of_file(
                 "key",
                 &settings.key,
                 "holds no private key in PEM that can be used",
@@ -117,8 +117,9 @@ impl TlsFiles {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions();
-        let builder =
-            builder.map_err(|e| wrong("cert", &settings.cert, &format!("cannot be used: {e}")))?;
+        let builder = builder.map_err(|e| {
+            TlsProblem::of_file("cert", &settings.cert, &format!("cannot be used: {e}"))
+        })?;
         let builder = match (&self.client_ca, &settings.client_ca) {
             (Some(pem), Some(path)) => {
                 let mut roots = RootCertStore::empty();
@@ -128,7 +129,7 @@ impl TlsFiles {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 let verifier = verifier.map_err(|e| {
-                    wrong(
+                    TlsProblem::of_file(
                         "client_ca",
                         path,
                         &format!("holds no authority in PEM: {e}"),
@@ -142,7 +143,7 @@ impl TlsFiles {
         let mut config = builder.with_single_cert(chain, key).map_err(|e| match e {
             // During a renewal the two files are replaced one after the other, so this may hold for
             // a moment.
-            rustls::Error::InconsistentKeys(_) => wrong(
+            rustls::Error::InconsistentKeys(_) => TlsProblem::of_file(
                 "key",
                 &settings.key,
                 &format!(
@@ -150,7 +151,7 @@ impl TlsFiles {
                     settings.cert.display()
                 ),
             ),
-            e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
+            e => TlsProblem::of_file("cert", &settings.cert, &format!("cannot be used: {e}")),
         })?;
         // In the order of preference: the server chooses (RFC 7301, section 3.2).
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -160,6 +161,11 @@ impl TlsFiles {
             not_after,
         })
     }
+}
+
+fn read_file(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsProblem> {
+    foreign_file::read(path, FILE_BYTES_MAX)
+        .map_err(|e| TlsProblem::of_file(setting, path, &format!("cannot be read: {e}")))
 }
 
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
@@ -185,7 +191,7 @@ impl ListenerTls {
 
     /// Reads the files again, and adopts them if they can be used. Blocks on file I/O.
     pub fn reload(&self) {
-        let count = |outcome: CertificateReload| self.metrics.access.tls_reloads.inc(outcome);
+        let reloads = &self.metrics.access.tls_reloads;
         let taken = TlsFiles::read(&self.settings).and_then(|files| {
             // Contents are compared: modification times are unreliable on mounted volumes.
             if files == self.current.load().files {
@@ -201,14 +207,14 @@ impl ListenerTls {
                 *last_problem = None;
                 self.current.store(Arc::new(pair));
                 self.measure();
-                count(CertificateReload::Loaded);
+                reloads.inc(CertificateReload::Loaded);
                 tracing::info!("certificate reloaded: {}", self.settings.cert.display());
             }
             Err(TlsProblem { setting, message }) => {
                 // The check runs every ten seconds: without the comparison one problem would fill
                 // the log.
                 if last_problem.as_ref() != Some(&message) {
-                    count(CertificateReload::Refused);
+                    reloads.inc(CertificateReload::Refused);
                     tracing::error!(
                         "certificate not reloaded, the one before stays in use: \
                          gateway.tls.{setting}: {message}"
@@ -234,7 +240,7 @@ impl ListenerTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        // A connection keeps the identity that it began with. A reload concerns later ones.
+        // A connection keeps the identity that it started with. A reload concerns later ones.
         let acceptor = self.current.load().acceptor.clone();
         let outcome = match tokio::time::timeout(limit, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => return Some(stream),

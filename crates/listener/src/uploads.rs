@@ -1,7 +1,7 @@
-//! Bodies of requests that arrive. Owns their buffers, and the order in which they began.
+//! Bodies of requests that arrive. Owns their buffers, and the order in which they started.
 //!
 //! Does not read bodies (`collect_body.rs`). Invariant: a body that is ended has given its bytes
-//! back at once, and one that began a moment ago is never chosen.
+//! back at once, and one that started a moment ago is never chosen.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -23,7 +23,7 @@ use moongate_telemetry::{
 /// Smallest step in which a buffer grows, in bytes.
 const GROWTH_MIN: usize = 16 * 1024;
 
-/// Large bodies that arrive, the one that began first in front.
+/// Large bodies that arrive, the oldest first.
 #[derive(Default)]
 pub(super) struct UploadTable {
     arriving: Mutex<BTreeMap<u64, ListedUpload>>,
@@ -84,7 +84,7 @@ impl UploadTable {
 }
 
 impl MemoryRelief for UploadTable {
-    /// Ends the upload of a holder that began first. The gateway has started nothing for it yet.
+    /// Ends the oldest upload of a holder. The gateway has started nothing for it yet.
     fn end_oldest(&self, holder: &MemoryHolder) -> bool {
         let mut arriving = self.arriving.lock();
         let mut old = arriving
@@ -245,6 +245,16 @@ mod tests {
         assert_eq!(next_capacity(&whole, 1, None), 120_000);
     }
 
+    fn begin_covered(
+        uploads: &Arc<UploadTable>,
+        budget: &Arc<MemoryBudget>,
+        holder: MemoryHolder,
+        bytes: usize,
+    ) -> Result<ArrivingBody, MemoryExhausted> {
+        let mut upload = uploads.begin(holder.clone(), budget.share(holder).begin());
+        upload.cover(bytes).map(|()| upload)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn slow_uploads_of_the_largest_holder_make_room_for_another() {
         let metrics = Metrics::new();
@@ -254,26 +264,23 @@ mod tests {
         );
         let uploads = Arc::new(UploadTable::default());
         budget.relieved_by(uploads.clone());
-        let begin = |holder: MemoryHolder, bytes: usize| {
-            let mut upload = uploads.begin(holder.clone(), budget.share(holder).begin());
-            upload.cover(bytes).map(|()| upload)
-        };
         let busy = MemoryHolder::Principal(1);
         let quiet = MemoryHolder::Principal(2);
         // Tebibytes are only counted here, so that what the test's own process uses changes
         // nothing.
         let part = 64 * 1024 * MIB;
         let held: Vec<ArrivingBody> =
-            std::iter::from_fn(|| begin(busy.clone(), part).ok()).collect();
-        let small = begin(quiet.clone(), part).unwrap();
+            std::iter::from_fn(|| begin_covered(&uploads, &budget, busy.clone(), part).ok())
+                .collect();
+        let small = begin_covered(&uploads, &budget, quiet.clone(), part).unwrap();
         // More than half of what is left, until two parts end.
         let large = 4 * part;
         assert!(
-            begin(quiet.clone(), large).is_err(),
+            begin_covered(&uploads, &budget, quiet.clone(), large).is_err(),
             "all of them began a moment ago"
         );
         tokio::time::advance(STALL_GRACE).await;
-        begin(quiet, large).unwrap();
+        begin_covered(&uploads, &budget, quiet, large).unwrap();
         assert!(
             held[0]
                 .wait_for(std::future::pending::<()>())

@@ -69,11 +69,10 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
             *stall = None;
             return polled;
         }
-        let begin = || WriteStall {
+        let stall = stall.get_or_insert_with(|| WriteStall {
             timer: Box::pin(sleep(self.limit)),
             guard: self.list.begin(self.answer.get()),
-        };
-        let stall = stall.get_or_insert_with(begin);
+        });
         // Both polled at once, which registers the waker for either.
         let is_over = stall.timer.as_mut().poll(cx).is_ready();
         if !stall.guard.must_end(cx) && !is_over {
@@ -154,7 +153,8 @@ mod tests {
             written.write_all(b"more").await.unwrap_err().kind(),
             io::ErrorKind::TimedOut
         );
-        assert_eq!((start.elapsed(), late.load(Ordering::Relaxed)), (LIMIT, 1));
+        assert_eq!(start.elapsed(), LIMIT);
+        assert_eq!(late.load(Ordering::Relaxed), 1);
         // A reader that takes a little now and then is only slow.
         let (ours, mut slow) = duplex(4);
         let writing = tokio::spawn(async move {

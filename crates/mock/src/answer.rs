@@ -21,7 +21,7 @@ pub(super) enum HttpReply {
     },
 }
 
-pub(super) fn whole(text: String) -> HttpBody {
+pub(super) fn whole_body(text: String) -> HttpBody {
     Full::new(Bytes::from(text))
         .map_err(|never| match never {})
         .boxed_unsync()
@@ -32,7 +32,7 @@ pub(super) fn with_headers(
     headers: impl IntoIterator<Item = (String, String)>,
     body: String,
 ) -> Response<HttpBody> {
-    let mut response = Response::new(whole(body));
+    let mut response = Response::new(whole_body(body));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in headers {

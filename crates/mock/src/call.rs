@@ -104,7 +104,7 @@ impl MockCall {
             .await;
     }
 
-    /// Sends a log message to a caller that wants this level.
+    /// Sends a log message to a caller that asked for this level.
     pub(super) async fn log(&self, level: &str, data: &Value) {
         // 2026-07-28 has no `logging/setLevel`: a request without `logLevel` in its `_meta` gets no
         // log messages.
@@ -122,8 +122,7 @@ impl MockCall {
             (Some(session), false) => session.log.lock().clone().unwrap_or_else(|| "debug".into()),
             (None, false) => "debug".into(),
         };
-        let rank = |level: &str| LEVELS.iter().position(|l| *l == level).unwrap_or(0);
-        if rank(level) >= rank(&floor) {
+        if level_rank(level) >= level_rank(&floor) {
             let params = json!({"level": level, "logger": "mock", "data": data});
             self.send_message(wire::notification("notifications/message", &params))
                 .await;
@@ -149,4 +148,9 @@ impl MockCall {
             task: Some(task.clone()),
         }
     }
+}
+
+/// Returns the position of a log level. An unknown one counts as the lowest.
+fn level_rank(level: &str) -> usize {
+    LEVELS.iter().position(|l| *l == level).unwrap_or(0)
 }

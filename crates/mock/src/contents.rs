@@ -183,7 +183,7 @@ fn generated(family: &GeneratedTools, n: u32) -> ListItem {
 }
 
 /// Adds a default to a schema, so that the value may be left out.
-fn or(schema: &Value, value: Value) -> Value {
+fn with_default(schema: &Value, value: Value) -> Value {
     let mut schema = schema.clone();
     schema["default"] = value;
     schema
@@ -222,12 +222,13 @@ fn answering_tools() -> Vec<Value> {
         tool(
             "progress",
             "Reports its progress.",
-            json!({"steps": or(&int, json!(3)), "ms": or(&int, json!(1))}),
+            json!({"steps": with_default(&int, json!(3)), "ms": with_default(&int, json!(1))}),
         ),
         tool(
             "log",
             "Writes a log message.",
-            json!({"level": or(&text, json!("info")), "text": or(&text, json!(""))}),
+            json!({"level": with_default(&text, json!("info")),
+                "text": with_default(&text, json!(""))}),
         ),
     ]
 }
@@ -239,12 +240,12 @@ fn asking_tools() -> Vec<Value> {
         tool(
             "elicit",
             "Asks the user for a name.",
-            json!({"message": or(&text, json!("What is your name?"))}),
+            json!({"message": with_default(&text, json!("What is your name?"))}),
         ),
         tool(
             "elicit_url",
             "Asks the user to open a page.",
-            json!({"url": or(&text, json!("https://example.com/"))}),
+            json!({"url": with_default(&text, json!("https://example.com/"))}),
         ),
         tool(
             "ask_mixed",
@@ -269,7 +270,7 @@ fn asking_tools() -> Vec<Value> {
         tool(
             "sample",
             "Asks the client's model.",
-            json!({"prompt": or(&text, json!("Say hello."))}),
+            json!({"prompt": with_default(&text, json!("Say hello."))}),
         ),
         tool("roots", "Asks for the client's roots.", json!({})),
     ]
@@ -282,13 +283,13 @@ fn failing_tools() -> Vec<Value> {
         tool(
             "fail",
             "Fails: a result that is an error.",
-            json!({"text": or(&text, json!("it failed"))}),
+            json!({"text": with_default(&text, json!("it failed"))}),
         ),
         tool(
             "error",
             "Answers with a JSON-RPC error.",
-            json!({"code": or(&json!({"type": "integer"}), json!(-32000)),
-                "message": or(&text, json!("an error"))}),
+            json!({"code": with_default(&json!({"type": "integer"}), json!(-32000)),
+                "message": with_default(&text, json!("an error"))}),
         ),
     ]
 }
@@ -333,12 +334,12 @@ fn rough_tools() -> Vec<Value> {
         tool(
             "touch",
             "Says that a resource changed.",
-            json!({"uri": or(&text, json!("mock://watched"))}),
+            json!({"uri": with_default(&text, json!("mock://watched"))}),
         ),
         tool(
             "link",
             "Returns a link to a resource, and a resource.",
-            json!({"uri": or(&text, json!("mock://static/text"))}),
+            json!({"uri": with_default(&text, json!("mock://static/text"))}),
         ),
         tool("env", "Returns the environment of the server.", json!({})),
         tool(
@@ -354,7 +355,7 @@ fn rough_tools() -> Vec<Value> {
         tool(
             "grandchild",
             "Starts a process that ignores SIGTERM.",
-            json!({"hold": or(&json!({"type": "boolean"}), json!(false))}),
+            json!({"hold": with_default(&json!({"type": "boolean"}), json!(false))}),
         ),
     ]
 }

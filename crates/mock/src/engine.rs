@@ -226,7 +226,7 @@ async fn call_tool(call: &MockCall) -> CallOutcome {
     let name = call.request.params["name"]
         .as_str()
         .ok_or_else(|| RpcFailure::params("`name` is missing"))?;
-    // Calls look at the live list, since a test may change the tools while the server runs.
+    // Calls use the live list, since a test may change the tools while the server runs.
     if !call
         .server
         .contents

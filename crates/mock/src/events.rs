@@ -18,25 +18,25 @@ pub(super) fn event(sse: &SseRules, id: Option<&str>, message: &str) -> Vec<Byte
         _ => message.to_owned(),
     };
     lines.extend(message.lines().map(|line| format!("data: {line}")));
-    pieces(sse, lines)
+    encode_lines(sse, lines)
 }
 
 /// Encodes an event with another name.
 pub(super) fn named(sse: &SseRules, name: &str, data: &str) -> Vec<Bytes> {
-    pieces(sse, vec![format!("event: {name}"), format!("data: {data}")])
+    encode_lines(sse, vec![format!("event: {name}"), format!("data: {data}")])
 }
 
 /// Encodes a comment and an event without data. No client may take either for a message.
 pub(super) fn prime(sse: &SseRules, id: Option<&str>) -> Vec<Bytes> {
-    let mut all = pieces(sse, vec![": hello".to_owned()]);
+    let mut all = encode_lines(sse, vec![": hello".to_owned()]);
     let mut lines: Vec<String> = id.map(|id| format!("id: {id}")).into_iter().collect();
     lines.extend((sse.retry_ms > 0).then(|| format!("retry: {}", sse.retry_ms)));
     lines.push("data:".to_owned());
-    all.extend(pieces(sse, lines));
+    all.extend(encode_lines(sse, lines));
     all
 }
 
-fn pieces(sse: &SseRules, lines: Vec<String>) -> Vec<Bytes> {
+fn encode_lines(sse: &SseRules, lines: Vec<String>) -> Vec<Bytes> {
     let end = match sse.newline {
         NewlineStyle::Lf => "\n",
         NewlineStyle::Cr => "\r",

@@ -8,7 +8,7 @@
 pub(super) enum OutgoingFrame {
     /// Message before the response.
     Message(String),
-    /// Bytes that are no message, written unchanged where the transport allows it.
+    /// Bytes that aren't a message, written unchanged where the transport allows it.
     Raw(Vec<u8>),
     /// End of a request.
     Final(RequestEnd),

@@ -41,7 +41,7 @@ pub async fn serve_http(script: MockScript, addr: SocketAddr) -> io::Result<Mock
     serve_http_recording(script, addr, None, None).await
 }
 
-/// Serves Streamable HTTP like [`serve_http`], for a process of its own. Adds a file for what it
+/// Serves Streamable HTTP like [`serve_http`], for a separate process. Adds a file for what it
 /// receives, and a program for grandchildren.
 ///
 /// # Errors
@@ -65,7 +65,7 @@ pub async fn serve_http_recording(
     })
 }
 
-/// Serves lines of JSON-RPC on TCP. Each connection is a client of its own.
+/// Serves lines of JSON-RPC on TCP. Each connection is a separate client.
 ///
 /// # Errors
 /// Fails when it cannot listen there.
@@ -78,7 +78,7 @@ pub async fn serve_tcp(
 }
 
 /// Serves WebSocket on `addr` at the path `/mcp`, JSON-RPC in text frames. Each connection is a
-/// client of its own.
+/// separate client.
 ///
 /// # Errors
 /// Fails when it cannot listen there.
@@ -87,18 +87,19 @@ pub async fn serve_ws(
     addr: SocketAddr,
     record: Option<File>,
 ) -> io::Result<MockHandle> {
-    let begin = |server: &Arc<MockServer>, stream: TcpStream| {
-        let open = PipeConnection::open(server);
-        let server = server.clone();
-        tokio::spawn(async move {
-            ws::connection(server, stream).await;
-            drop(open);
-        });
-    };
-    accept_tcp(script, addr, record, begin, |addr| {
+    accept_tcp(script, addr, record, start_websocket, |addr| {
         format!("ws://{addr}{}", http::PATH)
     })
     .await
+}
+
+fn start_websocket(server: &Arc<MockServer>, stream: TcpStream) {
+    let open = PipeConnection::open(server);
+    let server = server.clone();
+    tokio::spawn(async move {
+        ws::connection(server, stream).await;
+        drop(open);
+    });
 }
 
 /// Accepts TCP connections, and calls `begin` with each.
@@ -195,10 +196,9 @@ impl MockHandle {
     /// Last request whose body names this method.
     #[must_use]
     pub fn last_request(&self, method: &str) -> Option<RecordedRequest> {
-        let names = |s: &RecordedRequest| {
-            serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method)
-        };
-        self.recorded_requests().into_iter().rev().find(names)
+        self.recorded_requests().into_iter().rev().find(|request| {
+            serde_json::from_str::<Value>(&request.body).is_ok_and(|v| v["method"] == method)
+        })
     }
 
     /// Clears the counters and the recorded requests.
@@ -241,7 +241,7 @@ impl MockHandle {
         let known = ["tools", "prompts", "resources"]
             .into_iter()
             .find(|known| *known == list);
-        // A name that is no list notifies nobody, so a test with a typing error fails at its count.
+        // An unknown list notifies nobody, so a test with a typing error fails at its count.
         known.map_or(0, |list| {
             self.server.listeners.publish(&ChangeNotice::List(list))
         })
@@ -258,15 +258,15 @@ impl MockHandle {
     /// got it.
     pub fn request_sessions(&self, method: &str, params: &Value) -> usize {
         let sessions = self.server.sessions.ids();
-        let send = |id: &String| {
+        let reached = sessions.iter().filter(|id| {
             let request = wire::request(
                 &format!("\"own-{}\"", self.server.next_number()),
                 method,
                 params,
             );
             self.server.listeners.send_to_session(id, request)
-        };
-        sessions.iter().filter(|id| send(id)).count()
+        });
+        reached.count()
     }
 
     /// Sends a text as a message to every legacy session that listens, valid or not. Returns how

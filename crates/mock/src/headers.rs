@@ -20,26 +20,15 @@ pub(super) fn check(
     received: &ReceivedRequest,
     request: &WireRequest,
 ) -> Result<(), RpcFailure> {
-    // Every refusal names the supported versions: a legacy client may have nothing else to show its
-    // user.
-    let mismatch = |text: String| {
-        let text = format!(
-            "Header mismatch: {text} (supported versions: {})",
-            server.supported()
-        );
-        RpcFailure::new(-32020, text)
-            .data(json!({"supported": server.supported()}))
-            .status(400)
-    };
-    let missing = |name: &str| mismatch(format!("the header {name} is missing"));
     let version = received
         .header("mcp-protocol-version")
-        .ok_or_else(|| missing("MCP-Protocol-Version"))?;
+        .ok_or_else(|| missing(server, "MCP-Protocol-Version"))?;
     match request.meta(modern::VERSION) {
         Value::String(body) if body != version => {
-            return Err(mismatch(format!(
-                "MCP-Protocol-Version is '{version}', but the body says '{body}'"
-            )));
+            return Err(mismatch(
+                server,
+                format!("MCP-Protocol-Version is '{version}', but the body says '{body}'"),
+            ));
         }
         _ if !Revision::of(version).is_some_and(|r| r.is_modern() && server.speaks(r)) => {
             return Err(modern::unsupported(server, version));
@@ -48,12 +37,15 @@ pub(super) fn check(
     }
     let method = received
         .header("mcp-method")
-        .ok_or_else(|| missing("Mcp-Method"))?;
+        .ok_or_else(|| missing(server, "Mcp-Method"))?;
     if method != request.method {
-        return Err(mismatch(format!(
-            "Mcp-Method is '{method}', but the body says '{}'",
-            request.method
-        )));
+        return Err(mismatch(
+            server,
+            format!(
+                "Mcp-Method is '{method}', but the body says '{}'",
+                request.method
+            ),
+        ));
     }
     // Each of these methods has its target in the header `Mcp-Name`.
     let source = match request.method.as_str() {
@@ -66,13 +58,14 @@ pub(super) fn check(
         let name = decode(
             received
                 .header("mcp-name")
-                .ok_or_else(|| missing("Mcp-Name"))?,
+                .ok_or_else(|| missing(server, "Mcp-Name"))?,
         )
-        .map_err(mismatch)?;
+        .map_err(|text| mismatch(server, text))?;
         if name != body {
-            return Err(mismatch(format!(
-                "Mcp-Name is '{name}', but the body says '{body}'"
-            )));
+            return Err(mismatch(
+                server,
+                format!("Mcp-Name is '{name}', but the body says '{body}'"),
+            ));
         }
     }
     // "Any server that processes the message body MUST validate that encoded header values ...
@@ -83,14 +76,31 @@ pub(super) fn check(
             .header(&header)
             .map(decode)
             .transpose()
-            .map_err(mismatch)?;
+            .map_err(|text| mismatch(server, text))?;
         if !matches_body(sent.as_deref(), value.as_ref()) {
-            return Err(mismatch(format!(
-                "{header} is {sent:?}, but the body says {value:?}"
-            )));
+            return Err(mismatch(
+                server,
+                format!("{header} is {sent:?}, but the body says {value:?}"),
+            ));
         }
     }
     Ok(())
+}
+
+/// Returns the refusal of a header. It names the supported versions: a legacy client may have
+/// nothing else to show its user.
+fn mismatch(server: &MockServer, text: String) -> RpcFailure {
+    let text = format!(
+        "Header mismatch: {text} (supported versions: {})",
+        server.supported()
+    );
+    RpcFailure::new(-32020, text)
+        .data(json!({"supported": server.supported()}))
+        .status(400)
+}
+
+fn missing(server: &MockServer, name: &str) -> RpcFailure {
+    mismatch(server, format!("the header {name} is missing"))
 }
 
 fn decode(value: &str) -> Result<String, String> {

@@ -197,19 +197,18 @@ fn refuse_by_head(
     if !http.strict {
         return None;
     }
-    let local = |host: &str| {
-        let host = host
-            .rsplit_once(':')
-            .map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
-        ["localhost", "127.0.0.1", "[::1]"].contains(&host)
-    };
     let foreign = received
         .header("origin")
-        .is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
+        .is_some_and(|origin| !is_local_host(origin.split("://").nth(1).unwrap_or_default()));
     // Protection against DNS rebinding: a page whose name was pointed at this machine still sends
     // its own name. Streamable HTTP: "Servers MUST validate the `Origin` header" (2025-11-25,
     // basic/transports).
-    if foreign || loopback && received.header("host").is_some_and(|host| !local(host)) {
+    if foreign
+        || loopback
+            && received
+                .header("host")
+                .is_some_and(|host| !is_local_host(host))
+    {
         return Some(answer::status(403));
     }
     let json = received
@@ -231,6 +230,13 @@ fn refuse_by_head(
         return Some(answer::json(406, fail.response(None), None));
     }
     None
+}
+
+fn is_local_host(host: &str) -> bool {
+    let host = host
+        .rsplit_once(':')
+        .map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
+    ["localhost", "127.0.0.1", "[::1]"].contains(&host)
 }
 
 /// Applies faults to `GET` and `DELETE`, which are not JSON-RPC methods.

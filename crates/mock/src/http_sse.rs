@@ -96,7 +96,7 @@ pub(super) async fn send(
     let Some(input) = found else {
         return answer::status(404);
     };
-    // Line breaks in JSON stand only between tokens, where a space means the same.
+    // Line breaks in JSON are only between tokens, where a space means the same.
     let mut line: Vec<u8> = body
         .iter()
         .map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b })

@@ -96,7 +96,7 @@ pub(super) fn method(call: &MockCall) -> CallOutcome {
             let level = params["level"].as_str().filter(|l| LEVELS.contains(l));
             let level = level
                 .ok_or_else(|| RpcFailure::params("`level` is not one of the eight levels"))?;
-            // A server without sessions has no place for a level. It accepts the request and sends
+            // A server without sessions keeps no level. It accepts the request and sends
             // everything.
             if let Some(session) = &call.session {
                 *session.log.lock() = Some(level.to_owned());

@@ -89,7 +89,7 @@ impl MockTask {
 
     /// Task in the extension's full form, with its input requests and its result or error.
     pub(super) fn detailed(&self) -> ResultBody {
-        let mut body = flat(&self.encode());
+        let mut body = flatten_members(&self.encode());
         let state = self.state.lock();
         if state.status == "input_required" {
             let requests: BTreeMap<_, _> = state
@@ -126,7 +126,7 @@ pub(super) fn is_finished(status: &str) -> bool {
     !matches!(status, "working" | "input_required")
 }
 
-pub(super) fn flat(object: &Value) -> ResultBody {
+pub(super) fn flatten_members(object: &Value) -> ResultBody {
     object
         .as_object()
         .into_iter()

@@ -44,26 +44,15 @@ pub(super) fn check(
     server: &MockServer,
     request: &WireRequest,
 ) -> Result<(Revision, Value), RpcFailure> {
-    // Every refusal names the supported versions: a legacy client may have nothing else to show its
-    // user.
-    let missing = |what: &str| {
-        let text = format!(
-            "Invalid params: `_meta` lacks `{what}` (supported versions: {})",
-            server.supported()
-        );
-        RpcFailure::params(text)
-            .data(json!({"supported": server.supported()}))
-            .status(400)
-    };
     let version = request
         .meta(VERSION)
         .as_str()
-        .ok_or_else(|| missing(VERSION))?;
+        .ok_or_else(|| missing(server, VERSION))?;
     let revision = Revision::of(version).filter(|r| r.is_modern() && server.speaks(*r));
     let revision = revision.ok_or_else(|| unsupported(server, version))?;
     let caps = request.meta(CAPABILITIES);
     if !caps.is_object() {
-        return Err(missing(CAPABILITIES));
+        return Err(missing(server, CAPABILITIES));
     }
     match request.meta(LEVEL) {
         Value::Null => {}
@@ -73,13 +62,25 @@ pub(super) fn check(
     Ok((revision, caps.clone()))
 }
 
+/// Returns the refusal of a request that lacks a member. It names the supported versions: a legacy
+/// client may have nothing else to show its user.
+fn missing(server: &MockServer, what: &str) -> RpcFailure {
+    let text = format!(
+        "Invalid params: `_meta` lacks `{what}` (supported versions: {})",
+        server.supported()
+    );
+    RpcFailure::params(text)
+        .data(json!({"supported": server.supported()}))
+        .status(400)
+}
+
 /// Collects the caller's responses so far, from its `requestState` and its `inputResponses`.
 pub(super) fn input_responses(
     server: &MockServer,
     request: &WireRequest,
 ) -> Result<Value, RpcFailure> {
     let params = &request.params;
-    // A `tasks/update` carries responses for a task, so it is no retry of a call.
+    // A `tasks/update` carries responses for a task, so it isn't a retry of a call.
     if request.method.starts_with("tasks/") {
         return Ok(json!({}));
     }

@@ -207,7 +207,7 @@ impl LinePipe {
         }
     }
 
-    /// Answers requests in a task of their own. A batch gets one line.
+    /// Answers requests in their own task. A batch gets one line.
     fn start(self: &Arc<Self>, requests: Vec<WireRequest>, batch: bool) {
         let pipe = self.clone();
         let ids: Vec<String> = requests.iter().map(|r| r.id.clone()).collect();
@@ -230,7 +230,7 @@ impl LinePipe {
             } else {
                 ends.pop().unwrap_or(RequestEnd::Nothing)
             };
-            // A writer that has gone leaves nobody to tell.
+            // A writer that has gone leaves nobody to answer.
             let _ = pipe.out.send(OutgoingFrame::Final(end)).await;
         });
         for id in ids {

@@ -207,7 +207,7 @@ async fn requests(
     for request in all {
         server.record.method(&request.method);
         let acts = server.strike(&request.method, request.tool());
-        // The fault has to strike before admission looks for the session.
+        // The fault has to strike before admission finds the session.
         if acts.iter().any(|a| matches!(a, FaultAction::DropSessions)) {
             server.drop_sessions(None);
         }

@@ -16,21 +16,22 @@ const IDLE: Duration = Duration::from_secs(600);
 /// Starts this program as an idle process that ignores SIGTERM, and returns its id. With `hold` it
 /// keeps our output open, so that a reader of our output waits for the grandchild too.
 pub(super) fn grandchild(program: &Path, hold: bool) -> io::Result<u32> {
-    let output = || {
-        if hold {
-            Stdio::inherit()
-        } else {
-            Stdio::null()
-        }
-    };
     let child = Command::new(program)
         .args(["mock", "--idle"])
-        // Without input of its own it cannot take bytes that belong to its parent.
+        // Without its own input it cannot take bytes that belong to its parent.
         .stdin(Stdio::null())
-        .stdout(output())
-        .stderr(output())
+        .stdout(child_output(hold))
+        .stderr(child_output(hold))
         .spawn()?;
     Ok(child.id().unwrap_or(0))
+}
+
+fn child_output(hold: bool) -> Stdio {
+    if hold {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    }
 }
 
 /// Sleeps for ten minutes and ignores SIGTERM.

@@ -18,7 +18,7 @@ pub(super) async fn read(call: &MockCall) -> CallOutcome {
     let contents = match uri {
         // A modern caller retries the read with its response. A legacy one answers while the read
         // runs.
-        "mock://private" if known(call, uri) => {
+        "mock://private" if is_known(call, uri) => {
             let answer = call.elicit("who", "Who wants to read this?").await?;
             json!({"uri": uri, "mimeType": "application/json", "text": answer.to_string()})
         }
@@ -29,16 +29,15 @@ pub(super) async fn read(call: &MockCall) -> CallOutcome {
 
 /// Contents of a resource that needs no input from its reader.
 pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
-    let plain = |text: &str| json!({"uri": uri, "mimeType": "text/plain", "text": text});
     if let Some(contents) = scripted(call, uri) {
         return Some(contents);
     }
     if let Some(id) = uri.strip_prefix("mock://item/").filter(|id| !id.is_empty())
         && templated(call)
     {
-        return Some(plain(&format!("item {id}")));
+        return Some(plain_text(uri, &format!("item {id}")));
     }
-    if !known(call, uri) {
+    if !is_known(call, uri) {
         return None;
     }
     Some(match uri {
@@ -46,12 +45,17 @@ pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
         "mock://static/blob" => {
             json!({"uri": uri, "mimeType": "application/octet-stream", "blob": every_byte()})
         }
-        "mock://static/text" => plain("Hello, wörld.\nA second line."),
-        "demo://about" => {
-            plain("This is the demonstration server of Moongate: it shows that everything works.")
-        }
-        _ => plain(uri),
+        "mock://static/text" => plain_text(uri, "Hello, wörld.\nA second line."),
+        "demo://about" => plain_text(
+            uri,
+            "This is the demonstration server of Moongate: it shows that everything works.",
+        ),
+        _ => plain_text(uri, uri),
     })
+}
+
+fn plain_text(uri: &str, text: &str) -> Value {
+    json!({"uri": uri, "mimeType": "text/plain", "text": text})
 }
 
 /// Contents that the script has for this URI, or for a template that the URI fits.
@@ -66,7 +70,7 @@ fn scripted(call: &MockCall, uri: &str) -> Option<Value> {
         })?,
     };
     Some(match scenario::fill_placeholders(contents, &variables) {
-        Value::String(text) => json!({"uri": uri, "mimeType": "text/plain", "text": text}),
+        Value::String(text) => plain_text(uri, &text),
         mut other => {
             other["uri"] = json!(uri);
             other
@@ -79,7 +83,7 @@ fn every_byte() -> String {
     base64::engine::general_purpose::STANDARD.encode((0..=255_u8).collect::<Vec<_>>())
 }
 
-fn known(call: &MockCall, uri: &str) -> bool {
+fn is_known(call: &MockCall, uri: &str) -> bool {
     call.server
         .contents
         .lock()

@@ -35,19 +35,13 @@ pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcom
     } else {
         json!({})
     };
-    let answered = |step: &FlowStep| match step {
-        FlowStep::Ask(all) => all
-            .iter()
-            .all(|(key, request)| !answers[key].is_null() || skipped(call, request)),
-        _ => false,
-    };
     let modern = call.revision.is_modern();
     // A modern retry runs the whole call again. Steps before the last answered request would be
     // repeated.
     let done = flow
         .steps
         .iter()
-        .rposition(|step| modern && answered(step))
+        .rposition(|step| modern && is_answered(call, step, &answers))
         .unwrap_or(0);
     for step in &flow.steps[done..] {
         match step {
@@ -73,6 +67,16 @@ pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcom
         .ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"))?)
 }
 
+/// Returns true for a step whose input requests all have a response.
+fn is_answered(call: &MockCall, step: &FlowStep, answers: &Value) -> bool {
+    match step {
+        FlowStep::Ask(all) => all
+            .iter()
+            .all(|(key, request)| !answers[key].is_null() || is_skipped(call, request)),
+        _ => false,
+    }
+}
+
 /// Collects the input requests that a modern caller has not answered yet, to send them together.
 fn collect(
     call: &MockCall,
@@ -81,7 +85,7 @@ fn collect(
     answers: &Value,
 ) -> Result<(), CallStop> {
     let mut missing = json!({});
-    for (key, request) in all.iter().filter(|(_, request)| !skipped(call, request)) {
+    for (key, request) in all.iter().filter(|(_, request)| !is_skipped(call, request)) {
         check_declared(call, request)?;
         match &answers[key] {
             Value::Null => {
@@ -110,16 +114,15 @@ async fn request_inputs(
 ) -> Result<(), CallStop> {
     let wanted: Vec<_> = all
         .iter()
-        .filter(|(_, request)| !skipped(call, request))
+        .filter(|(_, request)| !is_skipped(call, request))
         .collect();
-    let is_careful = |request: &FlowRequest| {
-        !matches!(
+    for (_, request) in &wanted {
+        if !matches!(
             request.unable,
             UndeclaredPolicy::Ask | UndeclaredPolicy::Insist
-        )
-    };
-    for (_, request) in wanted.iter().filter(|(_, request)| is_careful(request)) {
-        check_declared(call, request)?;
+        ) {
+            check_declared(call, request)?;
+        }
     }
     // Together, so that a gateway is tested with several open requests of one call.
     let replies = join_all(wanted.iter().map(|(_, request)| async {
@@ -166,7 +169,7 @@ fn required_capability(request: &FlowRequest) -> (Value, Revision) {
     }
 }
 
-fn declared(call: &MockCall, request: &FlowRequest) -> bool {
+fn is_declared(call: &MockCall, request: &FlowRequest) -> bool {
     let caps = &call.capabilities;
     match (request.method.as_str(), request.params["mode"].as_str()) {
         ("sampling/createMessage", _) => caps["sampling"].is_object(),
@@ -180,13 +183,13 @@ fn declared(call: &MockCall, request: &FlowRequest) -> bool {
     }
 }
 
-fn skipped(call: &MockCall, request: &FlowRequest) -> bool {
-    request.unable == UndeclaredPolicy::Skip && !declared(call, request)
+fn is_skipped(call: &MockCall, request: &FlowRequest) -> bool {
+    request.unable == UndeclaredPolicy::Skip && !is_declared(call, request)
 }
 
 fn check_declared(call: &MockCall, request: &FlowRequest) -> Result<(), CallStop> {
     let (required, since) = required_capability(request);
-    call.check_declared(declared(call, request), since, required)
+    call.check_declared(is_declared(call, request), since, required)
 }
 
 /// True if the response fits the request: a result of its method, and a form with its required

@@ -226,8 +226,8 @@ impl MockServer {
         // Released before the notice: a listener may list the contents at once.
         drop(contents);
         // One that announces no changes sends none.
-        let announces = |capabilities: &Value| capabilities[list]["listChanged"] == true;
-        if self.script.capabilities.as_ref().is_none_or(announces) {
+        let capabilities = self.script.capabilities.as_ref();
+        if capabilities.is_none_or(|capabilities| capabilities[list]["listChanged"] == true) {
             self.listeners.publish(&ChangeNotice::List(list));
         }
         name

@@ -122,7 +122,7 @@ pub(super) struct RunningRequests(Mutex<HashMap<String, AbortHandle>>);
 impl RunningRequests {
     pub(super) fn add(&self, id: &str, task: AbortHandle) {
         let mut all = self.0.lock();
-        // Finished tasks leave no trace of their own: they are removed here.
+        // Finished tasks do not remove themselves, so they are removed here.
         all.retain(|_, task| !task.is_finished());
         if all.len() >= RUNNING_MAX {
             task.abort();

@@ -119,7 +119,7 @@ pub(super) async fn respond(
         before.extend(read_ends(http.answer, &mut frames, &mut origin, &mut ends).await);
     }
     if before.is_empty() && !at_once {
-        // The response is complete, so its drop is no cancellation.
+        // The response is complete, so its drop isn't a cancellation.
         if let Some(guard) = &origin.cancel_on_drop {
             guard.ended.store(true, Ordering::Relaxed);
         }
@@ -410,7 +410,7 @@ impl EventWriter {
                         }
                     }
                     RequestEnd::Broken { .. } => self.broken = true,
-                    // Headers have left already, so a status of its own has no place.
+                    // Headers have left already, so another status cannot follow.
                     RequestEnd::Nothing | RequestEnd::Http { .. } => {}
                 }
                 self.ended |= last && !self.broken;
@@ -460,14 +460,14 @@ impl Drop for EventWriter {
         let (true, Some(session)) = (unfinished, origin.session.clone()) else {
             return;
         };
-        // The new channel is never read. It only takes the place of the real one.
+        // The new channel is never read. It only replaces the real one.
         let (_, never) = tokio::sync::mpsc::channel(1);
         let mut frames = std::mem::replace(frames, never);
         let mut left = origin.unanswered;
         let stream = self.number;
         let mut number = self.sent;
         let before = std::mem::take(&mut self.early_frames);
-        // A runtime that is shutting down drops streams too, and has no place for a task.
+        // A runtime that is shutting down drops streams too, and starts no tasks.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };

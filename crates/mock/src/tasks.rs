@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use super::{
     call::{CallOutcome, CallStop, MockCall},
     frame::OutgoingFrame,
-    mock_task::{MockTask, MockTaskState, RELATED, flat, is_finished},
+    mock_task::{MockTask, MockTaskState, RELATED, flatten_members, is_finished},
     revision::Revision,
     script::TaskRule,
     seal,
@@ -46,7 +46,7 @@ pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultB
     if call.revision.is_modern() {
         return match rule {
             None => Ok(None),
-            Some(rule) if declared(call) => start(call, rule).await.map(Some),
+            Some(rule) if declares_tasks(call) => start(call, rule).await.map(Some),
             Some(rule) if rule.required => Err(undeclared().into()),
             // Without the client's declaration the tool runs as a plain call, unless its rule
             // requires a task.
@@ -70,7 +70,7 @@ pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultB
     }
 }
 
-fn declared(call: &MockCall) -> bool {
+fn declares_tasks(call: &MockCall) -> bool {
     call.capabilities["extensions"][EXTENSION].is_object()
 }
 
@@ -106,7 +106,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
         }),
         changed: Notify::new(),
     });
-    add(&call.server, &task);
+    add_task(&call.server, &task);
     let encoded = task.encode();
     if let (true, Some(session)) = (task.legacy && rule.tell_first, &task.session) {
         call.server.listeners.send_to_session(
@@ -116,7 +116,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
         // Long enough for the notification to be read before the answer.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
-    let work = tokio::spawn(work(
+    let work = tokio::spawn(run_task(
         call.inside_task(&task, forward_frames(&call.server, &task)),
         task.clone(),
     ));
@@ -125,12 +125,12 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     Ok(if task.legacy {
         ResultBody::new().put("task", &encoded)
     } else {
-        flat(&encoded).put("resultType", &json!("task"))
+        flatten_members(&encoded).put("resultType", &json!("task"))
     })
 }
 
 /// Adds a task to those of the server.
-fn add(server: &MockServer, task: &Arc<MockTask>) {
+fn add_task(server: &MockServer, task: &Arc<MockTask>) {
     let mut all = server.tasks.lock();
     if all.len() >= TASKS_MAX {
         // Any task may go: no test makes this many.
@@ -161,7 +161,7 @@ fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sende
     out
 }
 
-async fn work(call: MockCall, task: Arc<MockTask>) {
+async fn run_task(call: MockCall, task: Arc<MockTask>) {
     let name = call.request.params["name"]
         .as_str()
         .unwrap_or_default()
@@ -212,7 +212,7 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
     if !known || call.server.script.tasks.is_empty() {
         return None;
     }
-    if !declared(call) {
+    if !declares_tasks(call) {
         return Some(Err(undeclared().into()));
     }
     let task = match find(call) {
@@ -268,7 +268,7 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
         Err(fail) => return Some(Err(fail.into())),
     };
     Some(match call.request.method.as_str() {
-        "tasks/get" => Ok(flat(&task.encode())),
+        "tasks/get" => Ok(flatten_members(&task.encode())),
         "tasks/result" => result(call, &task).await,
         _ => {
             let status = task.state.lock().status;
@@ -279,7 +279,7 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
                 .into()));
             }
             cancel(call, &task);
-            Ok(flat(&task.encode()))
+            Ok(flatten_members(&task.encode()))
         }
     })
 }

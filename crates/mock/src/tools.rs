@@ -84,15 +84,10 @@ fn structured(call: &MockCall, raw: String) -> ResultBody {
 async fn run_plain(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "add" => {
-            let number = |key| {
-                call.argument(key)
-                    .as_f64()
-                    .ok_or_else(|| RpcFailure::params(format!("`{key}` is no number")))
-            };
             let sum = match (call.argument("a").as_i64(), call.argument("b").as_i64()) {
                 // Integers stay integers: 42 and 42.0 are different texts.
                 (Some(a), Some(b)) if a.checked_add(b).is_some() => json!(a + b),
-                _ => json!(number("a")? + number("b")?),
+                _ => json!(required_number(call, "a")? + required_number(call, "b")?),
             };
             let raw = json!({"sum": sum}).to_string();
             let body = text(&sum.to_string());
@@ -152,6 +147,12 @@ async fn run_plain(call: &MockCall, name: &str) -> CallOutcome {
                 .unwrap_or_else(|| "{}".into()),
         )),
     }
+}
+
+fn required_number(call: &MockCall, key: &str) -> Result<f64, RpcFailure> {
+    call.argument(key)
+        .as_f64()
+        .ok_or_else(|| RpcFailure::params(format!("`{key}` is no number")))
 }
 
 async fn run_input_request(call: &MockCall, name: &str) -> CallOutcome {

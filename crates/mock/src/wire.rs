@@ -71,12 +71,6 @@ struct MessageShape {
 
 /// Parses one body or line.
 pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
-    let bad = |e: serde_json::Error| {
-        ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(
-            -32700,
-            format!("Parse error: {e}"),
-        )))
-    };
     match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
         Some(b'[') => match serde_json::from_slice::<Vec<Box<RawValue>>>(bytes) {
             // JSON-RPC 2.0, section 6: an empty array is one invalid request, and no batch.
@@ -84,25 +78,29 @@ pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
                 RpcFailure::new(-32600, "Invalid Request: empty batch"),
             )),
             Ok(all) => ParsedInput::Batch(all.iter().map(|one| read(one.get())).collect()),
-            Err(e) => bad(e),
+            Err(e) => unparsable(&e),
         },
         _ => match serde_json::from_slice::<Box<RawValue>>(bytes) {
             Ok(one) => ParsedInput::One(read(one.get())),
-            Err(e) => bad(e),
+            Err(e) => unparsable(&e),
         },
     }
 }
 
+fn unparsable(error: &serde_json::Error) -> ParsedInput {
+    ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(
+        -32700,
+        format!("Parse error: {error}"),
+    )))
+}
+
 fn read(text: &str) -> IncomingMessage {
-    let invalid = |why: String| {
-        IncomingMessage::Broken(RpcFailure::new(-32600, format!("Invalid Request: {why}")))
-    };
     let shape: MessageShape = match serde_json::from_str(text) {
         Ok(shape) => shape,
-        Err(e) => return invalid(e.to_string()),
+        Err(e) => return invalid(&e.to_string()),
     };
     if shape.jsonrpc.as_deref() != Some("2.0") {
-        return invalid("`jsonrpc` must be \"2.0\"".into());
+        return invalid("`jsonrpc` must be \"2.0\"");
     }
     // "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be
     // `null`" (basic/index).
@@ -110,15 +108,15 @@ fn read(text: &str) -> IncomingMessage {
     if id.as_deref().is_some_and(|id| {
         !id.starts_with(['"', '-']) && !id.starts_with(|c: char| c.is_ascii_digit())
     }) {
-        return invalid("`id` must be a string or a number".into());
+        return invalid("`id` must be a string or a number");
     }
     let raw = shape
         .params
         .map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned());
-    // A value beside the raw text: most methods look members up, and few need them as written.
+    // A value besides the raw text: most methods look members up, and few need them as written.
     let params: Value = serde_json::from_str(&raw).unwrap_or_default();
     match (shape.method, id) {
-        (Some(_), _) if !params.is_object() => invalid("`params` must be an object".into()),
+        (Some(_), _) if !params.is_object() => invalid("`params` must be an object"),
         (Some(method), Some(id)) => IncomingMessage::Request(WireRequest {
             id,
             method,
@@ -135,10 +133,14 @@ fn read(text: &str) -> IncomingMessage {
                 id,
                 outcome: Err(error),
             },
-            _ => invalid("a response has either `result` or `error`".into()),
+            _ => invalid("a response has either `result` or `error`"),
         },
-        (None, None) => invalid("neither `method` nor `id`".into()),
+        (None, None) => invalid("neither `method` nor `id`"),
     }
+}
+
+fn invalid(why: &str) -> IncomingMessage {
+    IncomingMessage::Broken(RpcFailure::new(-32600, format!("Invalid Request: {why}")))
 }
 
 /// JSON-RPC error with its HTTP status, where the revision asks for one.
@@ -197,7 +199,7 @@ impl ResultBody {
         Self::default()
     }
 
-    /// Takes the members of an object as written. `None` if the text is no object.
+    /// Takes the members of an object as written. `None` if the text isn't an object.
     pub(super) fn verbatim(text: &str) -> Option<Self> {
         // The map of values has the order of the members, the map of raw texts has their bytes.
         let all: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;

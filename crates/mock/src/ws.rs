@@ -52,7 +52,7 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let incoming = async {
         while let Some(Ok(frame)) = frames.next().await {
             let Message::Text(text) = frame else { continue };
-            // Line breaks in JSON stand only between tokens, where a space means the same.
+            // Line breaks in JSON are only between tokens, where a space means the same.
             let line = text.replace(['\n', '\r'], " ") + "\n";
             if input.write_all(line.as_bytes()).await.is_err() {
                 return;
@@ -121,24 +121,28 @@ fn check_upgrade(
         .unwrap_or_default()
         .to_owned();
     server.record.add_request(seen);
-    let refuse = |status: u16, why: &str| {
-        let mut refusal = Response::new(Some(why.to_owned()));
-        *refusal.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
-        Err(refusal)
-    };
     if request.uri().path() != PATH {
-        return refuse(404, "there is nothing here");
+        return Err(refusal(404, "there is nothing here"));
     }
     if server.script.http.bearer.is_some() && server.script.http.bearer != bearer {
-        return refuse(401, "the bearer token is missing or wrong");
+        return Err(refusal(401, "the bearer token is missing or wrong"));
     }
     // The specification has no WebSocket transport. SDKs agree on the subprotocol `mcp`.
     if !offered.split(',').any(|one| one.trim() == SUBPROTOCOL) {
-        return refuse(400, "the client does not offer the subprotocol `mcp`");
+        return Err(refusal(
+            400,
+            "the client does not offer the subprotocol `mcp`",
+        ));
     }
     answer.headers_mut().insert(
         "sec-websocket-protocol",
         HeaderValue::from_static(SUBPROTOCOL),
     );
     Ok(answer)
+}
+
+fn refusal(status: u16, why: &str) -> Response<Option<String>> {
+    let mut refusal = Response::new(Some(why.to_owned()));
+    *refusal.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    refusal
 }

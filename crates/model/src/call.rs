@@ -16,7 +16,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 pub struct Caller {
     /// Identity of the client.
     pub principal: Arc<Principal>,
-    /// Client session, if the revision has sessions. Tells two clients of one principal apart.
+    /// Client session, if the revision has sessions. Distinguishes two clients of one principal.
     pub session: Option<ByteString>,
     /// Declared capabilities as the client sent them: an object.
     pub declared_capabilities: RawJson,
@@ -156,7 +156,7 @@ pub struct Call {
     pub definition: Option<Arc<JsonObject>>,
     /// Permission to become a task. On a list call: whether the list states which tools may.
     pub task_mode: TaskMode,
-    /// True if the full state of a task is wanted, with its input requests and its outcome.
+    /// True if the full state of a task is needed, with its input requests and its outcome.
     pub detailed: bool,
     /// True if the client may use the server's extensions, in both directions.
     pub extensions: bool,
@@ -286,8 +286,7 @@ impl McpMethod {
     pub fn label(&self) -> &str {
         match self {
             McpMethod::Other(_) => "_OTHER",
-            // Names that clients invent must not become labels: each would be a time series of its
-            // own.
+            // Names that clients invent must not become labels: each would be its own time series.
             known => known.name(),
         }
     }

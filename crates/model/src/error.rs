@@ -43,7 +43,7 @@ pub enum Retryable {
 pub enum McpErrorKind {
     /// The body is not JSON.
     Parse,
-    /// The body is no message that is valid here.
+    /// The body isn't a message that is valid here.
     InvalidRequest,
     /// The client's revision has no such method.
     UnknownMethod,
@@ -125,9 +125,14 @@ impl Error {
         } else {
             "is missing"
         };
+        Error::invalid_params(&format!("{key} {fault}"))
+    }
+
+    /// Creates the failure of a request with wrong params. `fault` says what is wrong.
+    pub fn invalid_params(fault: &str) -> Self {
         Error::new(
             McpErrorKind::InvalidParams,
-            format!("Invalid params: {key} {fault}"),
+            format!("Invalid params: {fault}"),
         )
     }
 

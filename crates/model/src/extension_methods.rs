@@ -56,8 +56,7 @@ const PROTOCOL_BEGINNINGS: [&str; 3] = ["tasks", "notificationstasks", "rpc"];
 /// Returns true if a method can only belong to an extension: no revision has it, in whatever
 /// spelling.
 pub fn extends_protocol(method: &str) -> bool {
-    let is_readable = |byte: &u8| byte.is_ascii_alphanumeric() || SEPARATORS.contains(byte);
-    if method.len() > NAME_MAX || !method.as_bytes().iter().all(is_readable) {
+    if method.len() > NAME_MAX || !method.bytes().all(is_readable) {
         return false;
     }
     let plain: String = method
@@ -70,6 +69,10 @@ pub fn extends_protocol(method: &str) -> bool {
         && !PROTOCOL_BEGINNINGS
             .iter()
             .any(|beginning| plain.starts_with(beginning))
+}
+
+fn is_readable(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || SEPARATORS.contains(&byte)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Requests of servers for input from the client.
 //!
-//! Owns their kinds, as far as the gateway tells them apart. Does not know who answers
+//! Owns their kinds, as far as the gateway distinguishes them. Does not know who answers
 //! (`exchange.rs`). Invariant: params stay as the server wrote them.
 
 use std::fmt::{self, Debug};
@@ -18,7 +18,7 @@ pub struct InputRequest {
     pub method: ByteString,
     /// Params, unchanged.
     pub params: JsonObject,
-    /// Way of the client's progress to the server. `None`: the server does not want any, or the
+    /// Way of the client's progress to the server. `None`: the server did not ask for any, or the
     /// client can send none.
     pub progress: Option<InputProgress>,
 }

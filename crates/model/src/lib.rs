@@ -1,8 +1,8 @@
 //! Neutral model between downstream and upstream: calls and events, independent of revisions.
 //!
 //! Owns the types that downstream dialects, the gateway and upstream connections exchange. No IO,
-//! no clock, no HTTP, no revision dates. Invariant: no type here can tell a stateful peer from a
-//! stateless one.
+//! no clock, no HTTP, no revision dates. Invariant: no type here can distinguish a stateful peer
+//! from a stateless one.
 
 mod call;
 mod call_state;

@@ -108,10 +108,10 @@ impl SubscriptionFilter {
         }
     }
 
-    /// Returns notifications that stand for missed ones: any list, and each resource, may have
+    /// Returns notifications in place of missed ones: any list, and each resource, may have
     /// changed.
     pub fn maybe_changed(&self) -> impl Iterator<Item = Notification> {
-        // Templates have no notification of their own.
+        // Templates have no separate notification.
         let lists = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources]
             .map(Notification::MaybeChanged);
         lists

@@ -112,20 +112,20 @@ mod tests {
             .collect()
     }
 
+    fn subscription(receiver: broadcast::Receiver<Notification>) -> NotificationStream {
+        let stream = stream::unfold(receiver, |mut receiver| async {
+            Some((receiver.recv().await.ok()?, receiver))
+        });
+        NotificationStream {
+            acknowledged: SubscriptionFilter::all(),
+            stream: stream.boxed(),
+            established: None,
+        }
+    }
+
     #[tokio::test]
     async fn queued_notifications_move_to_the_replacement_subscription() {
         let (sender, receiver) = broadcast::channel(256);
-        let open = |stream| NotificationStream {
-            acknowledged: SubscriptionFilter::all(),
-            stream,
-            established: None,
-        };
-        let subscription = |receiver: broadcast::Receiver<Notification>| {
-            let next = |mut receiver: broadcast::Receiver<Notification>| async {
-                Some((receiver.recv().await.ok()?, receiver))
-            };
-            open(stream::unfold(receiver, next).boxed())
-        };
         let before = subscription(receiver);
         // More items than a task may take in one poll.
         for n in 0..200 {

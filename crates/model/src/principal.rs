@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Identity that the credentials prove.
 #[derive(Debug)]
 pub struct Principal {
-    /// Name from the configuration, or the one that its login first told; for logs, never for
+    /// Name from the configuration, or the one that its login reported first; for logs, never for
     /// decisions.
     pub name: String,
     /// Number in this process, given only once. Equal ids are the same principal.
@@ -20,7 +20,7 @@ pub struct Principal {
     pub key: PrincipalKey,
     /// Set of roles in the policy, as a [`RoleId`].
     role: AtomicU32,
-    /// Secret that marks handles as its own. `None` where callers cannot be told apart.
+    /// Secret that marks handles as its own. `None` where callers cannot be distinguished.
     pub secret: Option<PrincipalSecret>,
     /// Time of its last call, for people.
     pub last_call: LastCall,
@@ -43,8 +43,8 @@ impl LastCall {
     }
 }
 
-/// Identity of a principal in every process. Made from its credentials, not from its place in the
-/// config. No API key.
+/// Identity of a principal in every process. Made from its credentials, not from its position in
+/// the config. No API key.
 pub type PrincipalKey = [u8; 16];
 
 /// Standing of the principal behind a stored key.
@@ -118,7 +118,7 @@ impl Principal {
     /// Greatest id that the credentials of a client can have.
     pub const LAST: u32 = RoleId::FIRST_SET - 1;
 
-    /// Creates a principal with a role of its own.
+    /// Creates a principal with its own role.
     pub fn new(name: &str, id: u32, key: PrincipalKey) -> Self {
         Principal {
             name: name.to_owned(),
@@ -153,7 +153,7 @@ impl Principal {
         Principal::new("anybody", Principal::ANONYMOUS, [0; 16])
     }
 
-    /// Creates the principal of operators. It is no client's, and no table holds it.
+    /// Creates the principal of operators. It isn't a client's, and no table holds it.
     pub fn operator() -> Self {
         Principal::new("admin", Principal::OPERATOR, [0xff; 16])
     }

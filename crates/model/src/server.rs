@@ -36,7 +36,7 @@ pub trait McpServer: Send + Sync {
     }
 
     /// Waits until the server has answered to the subscription of a resource, which
-    /// [`McpServer::subscribe`] began. `None`: it does not answer. An error is the server's
+    /// [`McpServer::subscribe`] started. `None`: it does not answer. An error is the server's
     /// refusal.
     fn confirm_subscription(
         &self,

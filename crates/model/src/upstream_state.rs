@@ -18,7 +18,7 @@ pub enum UpstreamState {
     Degraded,
     /// Disconnected, with the next attempt scheduled.
     BackingOff,
-    /// The host wants credentials that the gateway does not have.
+    /// The host requires credentials that the gateway does not have.
     NeedsLogin,
     /// Cannot be started until an operator changes something.
     Failed,

@@ -236,10 +236,11 @@ fn key_text(server: &PopularRow) -> String {
 /// Returns a difference without the blank lines that only part the new entry from its neighbours.
 pub(super) fn without_blank_ends(diff: &str) -> String {
     let lines: Vec<&str> = diff.lines().collect();
-    let is_blank = |line: &&&str| line.trim() == "+";
-    let start = lines.iter().take_while(is_blank).count();
-    let end = lines.len() - lines[start..].iter().rev().take_while(is_blank).count();
-    lines[start..end].join("\n")
+    let Some(start) = lines.iter().position(|line| line.trim() != "+") else {
+        return String::new();
+    };
+    let last = lines.iter().rposition(|line| line.trim() != "+");
+    lines[start..=last.unwrap_or(start)].join("\n")
 }
 
 /// Renders what would be added: a row for each server, and what is written.

@@ -97,17 +97,18 @@ pub fn find_asset(path: &str) -> Option<&'static PageAsset> {
 mod tests {
     use super::*;
 
+    fn count_files(folder: &std::path::Path) -> usize {
+        let files = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        files.filter(|path| path.is_file()).count()
+    }
+
     #[test]
     fn each_file_in_the_tree_is_served_and_the_page_stays_light() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/assets");
-        let files = |folder: std::path::PathBuf| {
-            let files = std::fs::read_dir(folder)
-                .unwrap()
-                .map(|file| file.unwrap().path());
-            files.filter(|path| path.is_file()).count()
-        };
         assert_eq!(
-            files(folder.clone()) + files(folder.join("js")),
+            count_files(&folder) + count_files(&folder.join("js")),
             ASSETS.len()
         );
         assert!(ASSETS.iter().map(|asset| asset.sent().len()).sum::<usize>() <= 80_000);

@@ -43,7 +43,7 @@ impl NoticeFacts {
         let problem = FirstProblem::read(self.config.reload.message.as_deref()?);
         let words = html! {
             b { "The config on disk was refused" } ": " (VisibleText(&problem.message))
-            @if let Some(place) = problem.place { " (" code { (VisibleText(place)) } ")" }
+            @if let Some(location) = problem.location { " (" code { (VisibleText(location)) } ")" }
             @if problem.total > 1 {
                 ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
             ". Nothing changed; still running the config of " (clock(&self.config.in_use_since)) "."
@@ -103,7 +103,7 @@ impl NoticeFacts {
 /// First problem of a refused config, as its message has it.
 struct FirstProblem<'a> {
     message: String,
-    place: Option<&'a str>,
+    location: Option<&'a str>,
     fix: Option<&'a str>,
     total: usize,
 }
@@ -120,27 +120,28 @@ impl<'a> FirstProblem<'a> {
         let Some(start) = errors.first() else {
             return FirstProblem {
                 message: text.trim().to_owned(),
-                place: None,
+                location: None,
                 fix: None,
                 total: 1,
             };
         };
         let one = &text[*start..errors.get(1).copied().unwrap_or(text.len())];
-        let after = |mark: &str| {
-            one.lines()
-                .find_map(|line| line.split_once(mark))
-                .map(|(_, rest)| rest.trim())
-        };
         FirstProblem {
-            message: after("error: ")
+            message: text_after(one, "error: ")
                 .unwrap_or_default()
                 .trim_end_matches('.')
                 .to_owned(),
-            place: after("--> "),
-            fix: after(" = fix: ").map(|fix| fix.trim_end_matches('.')),
+            location: text_after(one, "--> "),
+            fix: text_after(one, " = fix: ").map(|fix| fix.trim_end_matches('.')),
             total: errors.len(),
         }
     }
+}
+
+/// Returns the rest of the first line that has a mark.
+fn text_after<'a>(problem: &'a str, mark: &str) -> Option<&'a str> {
+    let (_, rest) = problem.lines().find_map(|line| line.split_once(mark))?;
+    Some(rest.trim())
 }
 
 fn starts_line(text: &str, at: usize) -> bool {
@@ -243,9 +244,8 @@ mod tests {
     #[test]
     fn a_refusal_in_other_words_is_shown_whole() {
         let problem = FirstProblem::read("the config could not be read\n");
-        assert_eq!(
-            (problem.message.as_str(), problem.place, problem.total),
-            ("the config could not be read", None, 1)
-        );
+        assert_eq!(problem.message, "the config could not be read");
+        assert_eq!(problem.location, None);
+        assert_eq!(problem.total, 1);
     }
 }

@@ -61,21 +61,14 @@ impl CallsView<'_> {
         let servers: BTreeSet<&str> = self.calls.iter().map(|call| call.server.as_str()).collect();
         let clients: Vec<String> = self.calls.iter().map(client_name).collect();
         let clients: BTreeSet<&str> = clients.iter().map(String::as_str).collect();
-        let named = |names: BTreeSet<&str>| -> Vec<(String, String)> {
-            names
-                .into_iter()
-                .filter(|name| !name.is_empty())
-                .map(|name| (name.to_owned(), name.to_owned()))
-                .collect()
-        };
         let states = STATES
             .map(|(state, label)| (state.name().to_owned(), label.to_owned()))
             .to_vec();
         html! {
             form class="filter" method="get" action="/calls" role="search" data-auto-submit data-search-live {
-                (self.select("server", "All servers", &named(servers)))
+                (self.select("server", "All servers", &name_options(&servers)))
                 (self.select("state", "All outcomes", &states))
-                (self.select("client", "All clients", &named(clients)))
+                (self.select("client", "All clients", &name_options(&clients)))
                 input class="in" type="search" name="q" value=[self.query.get("q")] placeholder="Filter names" aria-label="Filter names"
                     data-search;
                 noscript { button class="btn" { "Filter" } }
@@ -99,24 +92,23 @@ impl CallsView<'_> {
         }
     }
 
+    /// Returns true if the filters let a call through.
+    fn fits(&self, call: &CallRow) -> bool {
+        let has_text = self.query.get("q").is_none_or(|wanted| {
+            let wanted = wanted.to_lowercase();
+            [&call.name, &call.principal]
+                .iter()
+                .any(|text| text.to_lowercase().contains(&wanted))
+        });
+        self.query.admits("server", &call.server)
+            && self.query.admits("state", call.state.name())
+            && self.query.admits("client", &client_name(call))
+            && has_text
+    }
+
     /// Renders the rows that the filters let through.
     pub fn table(&self) -> Markup {
-        let fits = |call: &&CallRow| {
-            let is =
-                |key: &str, value: &str| self.query.get(key).is_none_or(|wanted| wanted == value);
-            let contains = self.query.get("q").is_none_or(|wanted| {
-                let wanted = wanted.to_lowercase();
-                [&call.name, &call.principal]
-                    .iter()
-                    .any(|text| text.to_lowercase().contains(&wanted))
-            });
-            let client = &client_name(call);
-            is("server", &call.server)
-                && is("state", call.state.name())
-                && is("client", client)
-                && contains
-        };
-        let mut shown: Vec<&CallRow> = self.calls.iter().filter(fits).collect();
+        let mut shown: Vec<&CallRow> = self.calls.iter().filter(|call| self.fits(call)).collect();
         let all = shown.len();
         if self.query.get("rows") != Some("all") {
             shown.truncate(ROWS_MAX);
@@ -220,7 +212,7 @@ impl CallsView<'_> {
                         // Arguments are not kept, so the form is empty.
                         @if let Some(path) = &self.try_path {
                             a class="btn" href=(path) { "Try again…" } }
-                        // An operator is no principal, and only tools have rules of keys.
+                        // An operator isn't a principal, and only tools have rules of keys.
                         @if call.method == "tools/call" && call.principal != "admin" {
                             a class="btn" href=(explain::link(Some(&call.principal), &call.endpoint,
                                 &call.name)) { "Explain" }
@@ -237,7 +229,16 @@ fn client_name(call: &CallRow) -> String {
     show_invisible(call.client.name.as_deref().unwrap_or_default())
 }
 
-/// Returns true if a call began a moment ago.
+/// Returns the options of a filter by name: their values and labels.
+fn name_options(names: &BTreeSet<&str>) -> Vec<(String, String)> {
+    names
+        .iter()
+        .filter(|name| !name.is_empty())
+        .map(|&name| (name.to_owned(), name.to_owned()))
+        .collect()
+}
+
+/// Returns true if a call started a moment ago.
 fn is_young(call: &CallRow) -> bool {
     let began = call
         .at

@@ -14,7 +14,7 @@ use super::keys;
 use super::text::{VisibleText, count, seconds};
 use super::view_query::ViewQuery;
 
-/// Seconds of silence after which a client's session is no proof of a new connection.
+/// Seconds of silence after which a client's session doesn't prove a new connection.
 const RECENT_SECONDS: u64 = 120;
 /// Names that a list shows.
 const NAMES_MAX: usize = 3;
@@ -81,7 +81,7 @@ impl ConnectView<'_> {
                 input class="in wide-in" type="search" aria-label="Filter clients" placeholder="Filter clients" data-search;
             }
             ul class="links" {
-                // The API still knows discontinued clients. Nobody should begin with one.
+                // The API still knows discontinued clients. Nobody should start with one.
                 @for client in self.clients.clients.iter().filter(|client| client.method != ConnectMethod::Discontinued) {
                     li data-filter {
                         a href=(self.query.only(&["endpoint"]).with("client",

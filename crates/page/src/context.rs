@@ -1,6 +1,6 @@
 //! View of the context: what the listed tools cost in every conversation.
 //!
-//! Owns bars and warnings. Does not sum up. Invariant: each bar has its number beside it.
+//! Owns bars and warnings. Does not sum up. Invariant: each bar has its number next to it.
 
 use maud::{Markup, html};
 
@@ -23,7 +23,7 @@ const HIT_TOKENS: u64 = 260;
 /// Tokens from which the definitions are a noticeable part of a conversation.
 const TOKENS_MUCH: u64 = 10_000;
 
-/// Cost of a server's tools, with the place of its entry.
+/// Cost of a server's tools, with the location of its entry.
 pub struct OwnedCost {
     /// Server with its entry.
     pub owner: ToolOwner,
@@ -74,11 +74,12 @@ pub fn page(view: &ContextView<'_>) -> Markup {
 
 /// Renders the cost of each server and tool.
 pub fn table(view: &ContextView<'_>) -> Markup {
-    let costs = || view.costs.iter().map(|owned| &owned.cost);
-    let tokens: u64 = costs().map(|cost| cost.tokens).sum();
-    let tools: u64 = costs().map(|cost| cost.tools.len() as u64).sum();
-    let most = costs().map(|cost| cost.tokens).max().unwrap_or_default();
-    let used: u64 = costs().map(ServerCost::called_tokens).sum();
+    let costs = view.costs.iter().map(|owned| &owned.cost);
+    let tokens: u64 = costs.clone().map(|cost| cost.tokens).sum();
+    let tools: u64 = costs.clone().map(|cost| cost.tools.len() as u64).sum();
+    let most = costs.clone().map(|cost| cost.tokens).max();
+    let most = most.unwrap_or_default();
+    let used: u64 = costs.map(ServerCost::called_tokens).sum();
     let search = view.search.filter(|list| list.is_listed);
     let listed = search.map_or(tools, |list| list.tools as u64);
     let now = search.map_or(tokens, |list| list.tokens);
@@ -132,21 +133,26 @@ fn server_row(owned: &OwnedCost, most: u64) -> Markup {
     }
 }
 
-/// Renders where the number of tools stands among the numbers that clients mind.
+/// Renders where the number of tools is among the numbers that clients mind.
 fn tool_scale(tools: u64) -> Markup {
     let most = tools.max(140);
-    let at = |number: u64| (number * 600).checked_div(most).unwrap_or_default();
     html! {
         svg class="scale" viewBox="0 0 600 14" preserveAspectRatio="none" aria-hidden="true" focusable="false" {
             rect width="600" height="14" rx="3" fill="currentColor" opacity=".15" {}
-            rect width=(at(tools)) height="14" rx="3" fill="currentColor" {}
-            @for (number, _) in MARKS { rect class="mark" x=(at(number)) width="2" height="14" {} }
+            rect width=(scale_position(tools, most)) height="14" rx="3" fill="currentColor" {}
+            @for (number, _) in MARKS {
+                rect class="mark" x=(scale_position(number, most)) width="2" height="14" {} }
         }
         p class="soft" {
             (count(tools, "tool", "tools")) " listed; the lines are at "
             @for (n, (_, words)) in MARKS.iter().enumerate() { @if n > 0 { ", and " } (words) } "."
         }
     }
+}
+
+/// Returns the position of a number on a scale that is 600 wide.
+fn scale_position(number: u64, most: u64) -> u64 {
+    (number * 600).checked_div(most).unwrap_or_default()
 }
 
 /// Renders the cost of each way to list the tools: all of them, those that were called, and search
@@ -239,7 +245,7 @@ fn tool_table(owned: &OwnedCost, may_act: bool) -> Markup {
     }
 }
 
-/// Draws a bar. The number stands beside it.
+/// Draws a bar. The number is next to it.
 fn bar(part: u64, most: u64) -> Markup {
     let width = (part * 200).checked_div(most).unwrap_or_default();
     html! {

@@ -13,15 +13,15 @@ use super::icons::StateIcon;
 use super::text::VisibleText;
 use super::view_query::{ViewQuery, segment};
 
-/// Rule with its key and its place, as far as the config has them.
+/// Rule with its key and location, as far as the config has them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShownRule {
     /// Rule itself.
     pub rule: ExplainedRule,
     /// Key, as the config writes it.
     pub key: String,
-    /// Place of the key.
-    pub place: Option<String>,
+    /// Location of the key.
+    pub location: Option<String>,
 }
 
 /// Answer to a question.
@@ -120,7 +120,11 @@ fn explained(shown: &ShownAnswer) -> Markup {
 }
 
 fn rule_row(shown: &ShownRule) -> Markup {
-    let ShownRule { rule, key, place } = shown;
+    let ShownRule {
+        rule,
+        key,
+        location,
+    } = shown;
     let icon = StateIcon::of_call(if rule.allows {
         CallState::Ok
     } else {
@@ -136,7 +140,7 @@ fn rule_row(shown: &ShownRule) -> Markup {
             td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" }
                 @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
             td class="prose" { (VisibleText(&rule.reason)) }
-            td { @if let Some(place) = place { code { (VisibleText(place)) } } }
+            td { @if let Some(location) = location { code { (VisibleText(location)) } } }
         }
     }
 }
@@ -181,7 +185,7 @@ mod tests {
             rules: vec![ShownRule {
                 key: rule.key.join("."),
                 rule,
-                place: None,
+                location: None,
             }],
             other_endpoints: Vec::new(),
         };

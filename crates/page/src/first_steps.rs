@@ -28,7 +28,7 @@ const CARDS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Renders them. `demo` is the server that stands in for others, if there is one.
+/// Renders the steps. `demo` is the server that replaces others, if there is one.
 pub(super) fn draw(demo: Option<&ServerStatus>, may_act: bool) -> Markup {
     html! {
         section class="first" aria-label="First steps" {

@@ -16,7 +16,7 @@ const RADIOS_MAX: usize = 4;
 /// them.
 const OPTIONAL_SHOWN: usize = 4;
 const NAMES_MAX: usize = 5;
-/// Longest text about a field that is shown whole, in characters. Of a longer one the beginning is,
+/// Longest text about a field that is shown whole, in characters. A longer one shows only its start
 /// until it is opened.
 const HINT_MAX: usize = 400;
 const HINT_SHOWN: usize = 120;
@@ -26,12 +26,12 @@ const SUGGESTION_MAX: usize = 60;
 
 /// Renders the field of a whole form.
 pub(super) fn render_form(root: &FormField) -> Markup {
-    FormRenderer { groups: 0 }.field(root, FieldPlace::Root)
+    FormRenderer { groups: 0 }.field(root, FieldPosition::Root)
 }
 
 /// Place of a field in its form.
 #[derive(Clone, Copy, PartialEq)]
-enum FieldPlace {
+enum FieldPosition {
     Root,
     Member,
     /// Row of a list, value of a map, or variant. It is there as soon as it is shown.
@@ -44,21 +44,21 @@ struct FormRenderer {
 }
 
 impl FormRenderer {
-    fn field(&mut self, field: &FormField, place: FieldPlace) -> Markup {
+    fn field(&mut self, field: &FormField, position: FieldPosition) -> Markup {
         let kind = kind_name(&field.kind);
         let limits = &field.limits;
-        let required = (place == FieldPlace::Member && field.required).then_some("");
+        let required = (position == FieldPosition::Member && field.required).then_some("");
         let null = field.nullable.then_some("");
-        let control = self.control(field, place);
+        let control = self.control(field, position);
         let has_state = match field.kind {
             FieldKind::Choice(_) | FieldKind::Boolean => false,
-            FieldKind::Text { .. } => place == FieldPlace::Member || field.nullable,
-            _ => (place == FieldPlace::Member && !field.required) || field.nullable,
+            FieldKind::Text { .. } => position == FieldPosition::Member || field.nullable,
+            _ => (position == FieldPosition::Member && !field.required) || field.nullable,
         };
         let body = html! {
             (control)
-            @if has_state { (state_select(field, place)) }
-            @if place != FieldPlace::Root { (about(field)) }
+            @if has_state { (state_select(field, position)) }
+            @if position != FieldPosition::Root { (field_hint(field)) }
         };
         // A group of controls is a fieldset, a single one has its label around it.
         let is_group = !matches!(
@@ -67,10 +67,10 @@ impl FormRenderer {
         );
         let name = &field.name;
         html! {
-            @if is_group && place != FieldPlace::Root {
+            @if is_group && position != FieldPosition::Root {
                 fieldset class="f" data-f=(kind) data-name=(name) data-required=[required] data-null=[null]
                     data-least=[limits.least] data-most=[limits.most] {
-                    legend { (caption(field, place)) }
+                    legend { (caption(field, position)) }
                     (body)
                 }
             } @else {
@@ -81,39 +81,39 @@ impl FormRenderer {
         }
     }
 
-    fn control(&mut self, field: &FormField, place: FieldPlace) -> Markup {
+    fn control(&mut self, field: &FormField, position: FieldPosition) -> Markup {
         match &field.kind {
             FieldKind::Text { is_long: true, .. } => labelled(
                 field,
-                place,
+                position,
                 &html! { textarea class="in" rows="4" data-v {} },
             ),
             FieldKind::Text { format, .. } => {
-                labelled(field, place, &text_input(format.as_deref()))
+                labelled(field, position, &text_input(format.as_deref()))
             }
             FieldKind::Number | FieldKind::Integer => labelled(
                 field,
-                place,
+                position,
                 &html! { input class="in" type="text" inputmode="decimal" autocomplete="off" data-v; },
             ),
             FieldKind::Boolean => {
-                let choice = |text: &'static str| FieldChoice {
+                let choices = ["true", "false"].map(|text| FieldChoice {
                     value: RawJson::literal(text),
                     title: text.to_owned(),
-                };
-                self.choices(field, &[choice("true"), choice("false")], place)
+                });
+                self.choices(field, &choices, position)
             }
-            FieldKind::Choice(choices) => self.choices(field, choices, place),
+            FieldKind::Choice(choices) => self.choices(field, choices, position),
             FieldKind::Object { fields, omitted } => html! {
-                @let (shown, folded) = fields.split_at(unfolded(fields, place));
+                @let (shown, folded) = fields.split_at(unfolded(fields, position));
                 div class="kids" {
-                    @for member in shown { (self.field(member, FieldPlace::Member)) }
+                    @for member in shown { (self.field(member, FieldPosition::Member)) }
                     @if !folded.is_empty() {
                         details data-fold {
                             summary {
                                 (folded.len()) " more" span class="soft" {
                                     ": " (folded_names(folded)) } }
-                            @for member in folded { (self.field(member, FieldPlace::Member)) }
+                            @for member in folded { (self.field(member, FieldPosition::Member)) }
                         }
                     }
                     label class="rest" hidden[*omitted == 0] {
@@ -131,18 +131,18 @@ impl FormRenderer {
             FieldKind::Variants(variants) => html! {
                 div class="kids" {
                     select class="in" data-variant aria-label=(format!("Form of {}",
-                        spoken(field))) {
+                        spoken_name(field))) {
                         @for (n, variant) in variants.iter().enumerate() {
                             option value=(n) {
                                 (VisibleText(variant.title.as_deref().unwrap_or(variant.type_name()))) }
                         }
                     }
-                    @for variant in variants { (self.field(variant, FieldPlace::Item)) }
+                    @for variant in variants { (self.field(variant, FieldPosition::Item)) }
                 }
             },
             FieldKind::Json => labelled(
                 field,
-                place,
+                position,
                 &html! { textarea class="in mono" rows="3" spellcheck="false" data-v {} },
             ),
         }
@@ -156,7 +156,7 @@ impl FormRenderer {
                     @if is_map {
                         label { span class="cap" { "name" }
                             input class="in" type="text" data-key; } }
-                    (self.field(item, FieldPlace::Item))
+                    (self.field(item, FieldPosition::Item))
                     button type="button" class="btn small" data-del { "Remove" }
                 }
             }
@@ -164,20 +164,25 @@ impl FormRenderer {
         }
     }
 
-    fn choices(&mut self, field: &FormField, choices: &[FieldChoice], place: FieldPlace) -> Markup {
-        let is_optional = place == FieldPlace::Member && !field.required;
+    fn choices(
+        &mut self,
+        field: &FormField,
+        choices: &[FieldChoice],
+        position: FieldPosition,
+    ) -> Markup {
+        let is_optional = position == FieldPosition::Member && !field.required;
         let null = FieldChoice {
             value: RawJson::NULL,
             title: "null".to_owned(),
         };
-        let all = || choices.iter().chain(field.nullable.then_some(&null));
-        let json = |choice: &FieldChoice| format!("{:?}", choice.value);
+        let all = choices.iter().chain(field.nullable.then_some(&null));
         if choices.len() > RADIOS_MAX {
             return html! {
-                select class="in" data-v aria-label=(spoken(field)) {
+                select class="in" data-v aria-label=(spoken_name(field)) {
                     option value="" { "unset" }
-                    @for choice in all() {
-                        option value=(json(choice)) { (VisibleText(&choice.title)) } }
+                    @for choice in all {
+                        option value=(format!("{:?}", choice.value)) {
+                            (VisibleText(&choice.title)) } }
                 }
             };
         }
@@ -187,24 +192,26 @@ impl FormRenderer {
             div class="radios" {
                 @if is_optional {
                     label { input type="radio" name=(group) value="" data-v checked; " " span class="soft" { "unset" } } }
-                @for choice in all() {
-                    label { input type="radio" name=(group) value=(json(choice)) data-v; " " (VisibleText(&choice.title)) }
+                @for choice in all {
+                    label {
+                        input type="radio" name=(group) value=(format!("{:?}", choice.value)) data-v;
+                        " " (VisibleText(&choice.title)) }
                 }
             }
         }
     }
 }
 
-/// Returns how many members of an object are shown at once. The others are optional, and stand
+/// Returns how many members of an object are shown at once. The others are optional, and are
 /// behind a line.
-fn unfolded(fields: &[FormField], place: FieldPlace) -> usize {
+fn unfolded(fields: &[FormField], position: FieldPosition) -> usize {
     let required = fields
         .iter()
         .rposition(|field| field.required)
         .map_or(0, |last| last + 1);
     let shown = required + OPTIONAL_SHOWN;
     // A line that hides one or two fields takes as much room as they do.
-    if place == FieldPlace::Root && fields.len() > shown + 2 {
+    if position == FieldPosition::Root && fields.len() > shown + 2 {
         shown
     } else {
         fields.len()
@@ -234,8 +241,8 @@ fn kind_name(kind: &FieldKind) -> &'static str {
     }
 }
 
-/// Returns the name of a field for screen readers, where no label is beside the control.
-fn spoken(field: &FormField) -> String {
+/// Returns the name of a field for screen readers, where no label is next to the control.
+fn spoken_name(field: &FormField) -> String {
     super::text::show_invisible(if field.name.is_empty() {
         field.type_name()
     } else {
@@ -257,11 +264,11 @@ fn text_input(format: Option<&str>) -> Markup {
     input class="in" type=(kind) inputmode=[mode] placeholder=[hint] autocomplete="off" spellcheck="false" data-v; }
 }
 
-fn labelled(field: &FormField, place: FieldPlace, control: &Markup) -> Markup {
-    html! { label { span class="cap" { (caption(field, place)) } (control) } }
+fn labelled(field: &FormField, position: FieldPosition, control: &Markup) -> Markup {
+    html! { label { span class="cap" { (caption(field, position)) } (control) } }
 }
 
-fn caption(field: &FormField, place: FieldPlace) -> Markup {
+fn caption(field: &FormField, position: FieldPosition) -> Markup {
     let limits = [
         ("≥", field.limits.least),
         ("≤", field.limits.most),
@@ -270,7 +277,7 @@ fn caption(field: &FormField, place: FieldPlace) -> Markup {
     ];
     html! {
         @if !field.name.is_empty() { b { (VisibleText(&field.name)) } }
-        @if place == FieldPlace::Member && field.required { " " b title="required" { "*" } }
+        @if position == FieldPosition::Member && field.required { " " b title="required" { "*" } }
         " " span class="soft" {
             (VisibleText(field.type_name()))
             @for (sign, limit) in limits { @if let Some(limit) = limit { " " (sign) " " (limit) } }
@@ -280,10 +287,11 @@ fn caption(field: &FormField, place: FieldPlace) -> Markup {
     }
 }
 
-fn state_select(field: &FormField, place: FieldPlace) -> Markup {
-    let is_item = place == FieldPlace::Item;
+fn state_select(field: &FormField, position: FieldPosition) -> Markup {
+    let is_item = position == FieldPosition::Item;
     html! {
-        select class="in st js-only" data-state aria-label=(format!("State of {}", spoken(field))) {
+        select class="in st js-only" data-state
+            aria-label=(format!("State of {}", spoken_name(field))) {
             @if !is_item { option value="unset" { "unset" } }
             option value="value" { "value" }
             @if field.nullable { option value="null" { "null" } }
@@ -291,7 +299,7 @@ fn state_select(field: &FormField, place: FieldPlace) -> Markup {
     }
 }
 
-fn about(field: &FormField) -> Markup {
+fn field_hint(field: &FormField) -> Markup {
     let suggestions = [("default", &field.default), ("example", &field.example)];
     html! {
         @if let Some(text) = &field.description {

@@ -64,7 +64,7 @@ impl StateIcon {
         StateIcon { color, shape }
     }
 
-    /// Draws it. The text beside it names the state.
+    /// Draws it. The text next to it names the state.
     pub(super) fn draw(self) -> Markup {
         html! {
             svg class=(format!("dot {}",

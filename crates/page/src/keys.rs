@@ -1,13 +1,14 @@
 //! View of the keys: who may use the endpoint and this page, and a form for new ones.
 //!
 //! Owns tables, form and the dialog of a new key. Does not make keys (`keys.rs` of the API).
-//! Invariant: a key stands in no HTML; the script shows it once, from the answer that made it.
+//! Invariant: rendered HTML never contains a key. The script shows a new key once, from the
+//! response that created it.
 
 use maud::{Markup, html};
 use moongate_api::{ClientKey, KeyListName, KeyLists, KeyPlace, OperatorKey};
 
 use super::copy::copy_button;
-use super::switch::{ConfigButton, place};
+use super::switch::{ConfigButton, file_location};
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 
@@ -107,22 +108,12 @@ impl KeysView<'_> {
     fn revoke(&self, of: KeyListName, name: &str) -> Markup {
         let is_last =
             of == KeyListName::Clients && self.keys.clients.len() == 1 && !self.is_required;
-        let button = |label, query, question: String, verb| {
-            ConfigButton {
-                label,
-                method: "DELETE",
-                url: format!("/api/v1/keys/{}?list={}{query}", segment(name), of.name()),
-                body: None,
-                done: format!("The key {name} is revoked."),
-                confirm: Some((question, verb)),
-            }
-            .draw_typed(&show_invisible(name))
-        };
+        let url = format!("/api/v1/keys/{}?list={}", segment(name), of.name());
         if !is_last {
             let question = format!(
                 "Revoke the key {name}? Whoever uses it is locked out, and its sessions end."
             );
-            return button("Revoke…", "", question, "Revoke it");
+            return revoke_button(name, url, "Revoke…", (question, "Revoke it"));
         }
         let closed = format!(
             "Revoke the last key {name}, and keep the endpoint closed? Nobody can use it until you \
@@ -134,9 +125,9 @@ impl KeysView<'_> {
              that has {name}."
         );
         html! {
-            (button("Revoke…", "&closed=true", closed, "Revoke it"))
+            (revoke_button(name, format!("{url}&closed=true"), "Revoke…", (closed, "Revoke it")))
             " "
-            (button("Revoke and open…", "", open, "Open to everybody"))
+            (revoke_button(name, url, "Revoke and open…", (open, "Open to everybody")))
         }
     }
 
@@ -204,7 +195,8 @@ fn table(of: KeyListName, rows: Markup) -> Markup {
 
 fn name_cells(name: &str, hash: &str, at: &KeyPlace) -> Markup {
     html! {
-        td { b { (VisibleText(name)) } span class="soft" { (place(at.file.as_deref(), at.line)) } }
+        td { b { (VisibleText(name)) }
+            span class="soft" { (file_location(at.file.as_deref(), at.line)) } }
         td { code { (hash) } }
     }
 }
@@ -241,12 +233,23 @@ pub(super) fn new_key_dialog() -> Markup {
 
 /// Returns a name that no key of a client has: this one, or with a number.
 pub fn unused_name(keys: &KeyLists, wanted: &str) -> String {
-    let is_taken = |name: &str| keys.clients.iter().any(|key| key.name == name);
     let numbered = (2..).map(|n| format!("{wanted}-{n}"));
     std::iter::once(wanted.to_owned())
         .chain(numbered)
-        .find(|name| !is_taken(name))
+        .find(|name| keys.clients.iter().all(|key| key.name != *name))
         .unwrap_or_default()
+}
+
+fn revoke_button(name: &str, url: String, label: &str, confirm: (String, &str)) -> Markup {
+    ConfigButton {
+        label,
+        method: "DELETE",
+        url,
+        body: None,
+        done: format!("The key {name} is revoked."),
+        confirm: Some(confirm),
+    }
+    .draw_typed(&show_invisible(name))
 }
 
 /// Renders the button that makes a key for a client.
@@ -272,6 +275,17 @@ fn moment(at: Option<&str>, never: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns a view of an operator who may do everything.
+    fn keys_view(keys: &KeyLists) -> KeysView<'_> {
+        KeysView {
+            keys,
+            may_act: true,
+            may_edit: true,
+            is_required: false,
+            endpoints: Vec::new(),
+        }
+    }
 
     #[test]
     fn keys_are_listed_and_only_those_of_files_can_be_revoked() {
@@ -303,14 +317,11 @@ mod tests {
             clients: vec![first, second],
             operators: Vec::new(),
         };
-        let view = |may_act, may_edit| KeysView {
-            keys: &keys,
-            may_act,
-            may_edit,
-            is_required: false,
+        let view = KeysView {
             endpoints: vec!["coding".to_owned()],
+            ..keys_view(&keys)
         };
-        let html = view(true, true).page().into_string();
+        let html = view.page().into_string();
         for part in [
             "9f86d081",
             "2027-01-31 00:00",
@@ -326,21 +337,22 @@ mod tests {
         assert_eq!(html.matches("Revoke…").count(), 1, "{html}");
         assert!(html.contains("&lt;b&gt;⟨U+202E⟩") && !html.contains("<b>\u{202e}"));
         assert!(html.contains("id=\"newkey\"") && html.contains("value=\"operators\""));
-        assert_eq!(
-            (unused_name(&keys, "ci"), unused_name(&keys, "cursor")),
-            ("ci-2".to_owned(), "cursor".to_owned())
-        );
-        let html = view(false, true).page().into_string();
+        assert_eq!(unused_name(&keys, "ci"), "ci-2");
+        assert_eq!(unused_name(&keys, "cursor"), "cursor");
+        let viewing = KeysView {
+            may_act: false,
+            ..keys_view(&keys)
+        };
+        let html = viewing.page().into_string();
         assert!(
             !html.contains("Revoke…") && !html.contains("<form"),
             "{html}"
         );
-        assert!(
-            !view(true, false)
-                .page()
-                .into_string()
-                .contains("Make a key")
-        );
+        let without_edits = KeysView {
+            may_edit: false,
+            ..keys_view(&keys)
+        };
+        assert!(!without_edits.page().into_string().contains("Make a key"));
     }
 
     #[test]
@@ -358,18 +370,7 @@ mod tests {
             clients: vec![key],
             operators: Vec::new(),
         };
-        let view = |is_required| {
-            KeysView {
-                keys: &keys,
-                may_act: true,
-                may_edit: true,
-                is_required,
-                endpoints: Vec::new(),
-            }
-            .lists()
-            .into_string()
-        };
-        let html = view(false);
+        let html = keys_view(&keys).lists().into_string();
         for part in [
             "closed=true",
             "keep the endpoint closed",
@@ -379,7 +380,11 @@ mod tests {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert!(!html.contains("locked out"), "{html}");
-        let html = view(true);
+        let required = KeysView {
+            is_required: true,
+            ..keys_view(&keys)
+        };
+        let html = required.lists().into_string();
         assert!(
             html.contains("locked out") && !html.contains("Revoke and open"),
             "{html}"

@@ -11,7 +11,7 @@ use moongate_api::{
 use super::copy::copy_button;
 use super::icons::StateIcon;
 use super::settings_tab;
-use super::switch::{ConfigButton, SwitchTarget, entry_place, server_url, tools_body};
+use super::switch::{ConfigButton, SwitchTarget, entry_location, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{ToolRow, schema};
 use super::view_query::{ViewQuery, segment};
@@ -78,12 +78,6 @@ pub(super) fn render(
 fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
     let name = server.name();
     let url = server_url(name);
-    let button = |label: &str, action: &str, done: &str, key: Option<&str>| {
-        html! {
-            button type="button" class="btn js-only" data-method="POST" data-action=(format!("{url}/{action}"))
-                data-done=(done) data-key=[key] { (label) }
-        }
-    };
     let from = server
         .source
         .file
@@ -95,8 +89,10 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
     html! {
         div class="foot" {
             @if open.items.is_some() {
-                (button("Refresh", "refresh", "The lists were asked for again.", Some("r")))
-                (button("Restart", "restart", "The server was started anew.", None))
+                (post_button("Refresh", &format!("{url}/refresh"),
+                    "The lists were asked for again.", Some("r")))
+                (post_button("Restart", &format!("{url}/restart"),
+                    "The server was started anew.", None))
             }
             @if let Some(entry) = &open.entry {
                 pre hidden { (VisibleText(&entry.toml)) }
@@ -106,7 +102,7 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                 @if from.is_empty() {
                     (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
                 @else {
-                    "servers." (VisibleText(name)) (entry_place(&server.source))
+                    "servers." (VisibleText(name)) (entry_location(&server.source))
                     @if !server.source.editable {
                         " · " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
                 }
@@ -126,33 +122,18 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
     }
 }
 
+fn post_button(label: &str, url: &str, done: &str, key: Option<&str>) -> Markup {
+    html! {
+        button type="button" class="btn js-only" data-method="POST" data-action=(url)
+            data-done=(done) data-key=[key] { (label) }
+    }
+}
+
 /// Renders the buttons that switch several tools in one edit.
 fn bulk_buttons(server: &ServerStatus, all: &[ServerItem]) -> Markup {
-    let with = |state| {
-        all.iter()
-            .filter(|tool| tool.state == state && !tool.is_locked())
-            .collect::<Vec<_>>()
-    };
-    let names = |tools: &[&ServerItem]| {
-        tools
-            .iter()
-            .map(|tool| tool.name.clone())
-            .collect::<Vec<_>>()
-    };
-    let button = |label, to: SwitchTarget, tools: Vec<String>| {
-        let what = count(tools.len() as u64, "tool is", "tools are");
-        ConfigButton {
-            label,
-            method: "PATCH",
-            url: server_url(server.name()),
-            body: Some(tools_body(to, tools)),
-            done: format!("{what} switched {}.", to.name()),
-            confirm: None,
-        }
-        .draw()
-    };
-    let on = with(ItemState::On);
-    let off = with(ItemState::Off);
+    let name = server.name();
+    let on = unlocked_tools(all, ItemState::On);
+    let off = unlocked_tools(all, ItemState::Off);
     let writing: Vec<&ServerItem> = on
         .iter()
         .copied()
@@ -160,29 +141,39 @@ fn bulk_buttons(server: &ServerStatus, all: &[ServerItem]) -> Markup {
         .collect();
     html! {
         span class="grow" {}
-        @if !off.is_empty() { (button("All on", SwitchTarget::On, names(&off))) }
-        @if !on.is_empty() { (button("All off", SwitchTarget::Off, names(&on))) }
+        @if !off.is_empty() { (switch_button(name, "All on", SwitchTarget::On, &off)) }
+        @if !on.is_empty() { (switch_button(name, "All off", SwitchTarget::Off, &on)) }
         @if !writing.is_empty() && writing.len() < on.len() {
-            (button("Only read-only", SwitchTarget::Off, names(&writing))) }
+            (switch_button(name, "Only read-only", SwitchTarget::Off, &writing)) }
     }
+}
+
+/// Returns the tools in a state that a switch can change.
+fn unlocked_tools(all: &[ServerItem], state: ItemState) -> Vec<&ServerItem> {
+    all.iter()
+        .filter(|tool| tool.state == state && !tool.is_locked())
+        .collect()
+}
+
+/// Renders the button that switches these tools of a server.
+fn switch_button(server: &str, label: &str, to: SwitchTarget, tools: &[&ServerItem]) -> Markup {
+    let what = count(tools.len() as u64, "tool is", "tools are");
+    let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
+    ConfigButton {
+        label,
+        method: "PATCH",
+        url: server_url(server),
+        body: Some(tools_body(to, names)),
+        done: format!("{what} switched {}.", to.name()),
+        confirm: None,
+    }
+    .draw()
 }
 
 fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: bool) -> Markup {
     let path = format!("/servers/{}", segment(server.name()));
     let wanted = query.get("q").unwrap_or_default().to_lowercase();
-    let fits = |tool: &&ServerItem| {
-        let texts = [
-            Some(&tool.name),
-            tool.description.as_ref(),
-            tool.title.as_ref(),
-        ];
-        wanted.is_empty()
-            || texts
-                .into_iter()
-                .flatten()
-                .any(|text| text.to_lowercase().contains(&wanted))
-    };
-    let fitting = all.iter().filter(fits).count();
+    let fitting = all.iter().filter(|tool| has_text(tool, &wanted)).count();
     let on = all
         .iter()
         .filter(|tool| tool.state == ItemState::On)
@@ -204,7 +195,8 @@ fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: 
         ul class="rows" {
             @for tool in all {
                 @let is_open = query.get("tool") == Some(tool.name.as_str());
-                (ToolRow { owner: &owner, tool, is_open, is_hidden: !fits(&tool), may_act }.draw())
+                @let is_hidden = !has_text(tool, &wanted);
+                (ToolRow { owner: &owner, tool, is_open, is_hidden, may_act }.draw())
             }
         }
         p class="empty" data-none hidden[fitting > 0 || all.is_empty()] {
@@ -212,6 +204,20 @@ fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: 
         (item_notes(&format!("excluded-{}", server.name()), "left out", &server.findings.left_out))
         (item_notes(&format!("mended-{}", server.name()), "mended", &server.findings.mended))
     }
+}
+
+/// Returns true if a text of a tool contains this one, which is in lower case.
+fn has_text(tool: &ServerItem, wanted: &str) -> bool {
+    let texts = [
+        Some(&tool.name),
+        tool.description.as_ref(),
+        tool.title.as_ref(),
+    ];
+    wanted.is_empty()
+        || texts
+            .into_iter()
+            .flatten()
+            .any(|text| text.to_lowercase().contains(wanted))
 }
 
 /// Renders what became of items of a server, folded.

@@ -11,7 +11,7 @@ use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
 use super::state_groups::{GROUPS, count_group, group};
-use super::switch::{ConfigSwitch, entry_place};
+use super::switch::{ConfigSwitch, entry_location};
 use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
 use super::unmatched_rules;
 use super::view_query::{ViewQuery, segment};
@@ -64,24 +64,17 @@ impl ServersView<'_> {
     pub fn chips(&self) -> Markup {
         let wanted = self.query.get("state");
         let query = self.query.only(&["state", "sort"]);
-        let chip = |group: Option<&str>, label: &str, number: usize| {
-            let current = (wanted == group).then_some("true");
-            html! { a class="chip" href=(query.with("state",
-            group).link("/")) aria-current=[current] { (label) " " (number) } }
-        };
-        let sort = |name: Option<&str>, label: &str| {
-            let current = (self.query.get("sort") == name).then_some("true");
-            html! { a href=(query.with("sort", name).link("/")) aria-current=[current] { (label) } }
-        };
         html! {
             div id="chips" class="chips" data-part=(self.query.link("/parts/chips")) data-on="servers snapshot" {
-                (chip(None, "All", self.servers.len()))
+                (state_chip(&query, None, "All", self.servers.len()))
                 @for (group, label) in GROUPS {
                     @let number = count_group(self.servers, group);
-                    @if number > 0 || wanted == Some(group) { (chip(Some(group), label, number)) }
+                    @if number > 0 || wanted == Some(group) {
+                        (state_chip(&query, Some(group), label, number)) }
                 }
                 span class="grow" {}
-                span class="sort" { "by " (sort(None, "name")) " " (sort(Some("cost"), "cost")) }
+                span class="sort" {
+                    "by " (sort_link(&query, None, "name")) " " (sort_link(&query, Some("cost"), "cost")) }
             }
         }
     }
@@ -168,7 +161,7 @@ impl ServersView<'_> {
         }
     }
 
-    /// Renders the text beside the state, and the action that helps. An open card has the rest
+    /// Renders the text next to the state, and the action that helps. An open card has the rest
     /// below.
     fn reason(&self, server: &ServerStatus, is_open: bool) -> Markup {
         let ServerCondition { state, reason, .. } = &server.condition;
@@ -186,7 +179,7 @@ impl ServersView<'_> {
                 @else {
                     b class=(color) { (state_words(&server.condition)) }
                     @if is_off {
-                        (entry_place(&server.source))
+                        (entry_location(&server.source))
                         @if !target.is_empty() { " · " (VisibleText(target)) }
                     }
                     @else if !reason.is_empty() && *state != UpstreamState::Starting {
@@ -199,7 +192,7 @@ impl ServersView<'_> {
                 @if server.condition.replacement.is_some() { " · a new one is coming up; the old \
                     one serves" }
                 @if server.condition.stale && !is_off { " · lists are of an earlier connection" }
-                @if !is_open { (unmatched_rules::note(server)) }
+                @if !is_open { (unmatched_rules::closed_note(server)) }
             }
             @if retry { (action_button("Retry now", "POST", &action, "It was tried again.")) }
         }
@@ -317,4 +310,16 @@ pub(super) fn action_button(label: &str, method: &str, url: &str, done: &str) ->
     html! {
         button type="button" class="btn js-only" data-action=(url) data-method=(method) data-done=(done) { (label) }
     }
+}
+
+/// Renders the link that filters by a group of states.
+fn state_chip(query: &ViewQuery, group: Option<&str>, label: &str, number: usize) -> Markup {
+    let current = (query.get("state") == group).then_some("true");
+    html! { a class="chip" href=(query.with("state",
+    group).link("/")) aria-current=[current] { (label) " " (number) } }
+}
+
+fn sort_link(query: &ViewQuery, name: Option<&str>, label: &str) -> Markup {
+    let current = (query.get("sort") == name).then_some("true");
+    html! { a href=(query.with("sort", name).link("/")) aria-current=[current] { (label) } }
 }

@@ -9,7 +9,7 @@ use moongate_api::{EffectiveSettings, NO_PREFIX, ServerStatus, ShownEntry, Shown
 use moongate_model::{ServerStart, SharingMode};
 
 use super::copy::code_block;
-use super::switch::{entry_place, server_url};
+use super::switch::{entry_location, server_url};
 use super::text::VisibleText;
 
 /// Setting with a field: key, label, meaning, and values to choose from.
@@ -120,7 +120,7 @@ pub(super) fn render(
             @if can_save {
                 div class="row" { button class="btn main js-only" { "Save" }
                     span class="soft" {
-                        "It goes into the config" (entry_place(&server.source)) "." } } }
+                        "It goes into the config" (entry_location(&server.source)) "." } } }
         }
         @if others.clone().next().is_some() { (other_values(others)) }
     }

@@ -1,7 +1,7 @@
 //! Frame of every page: bar, navigation and dialogs.
 //!
-//! Owns the document. Does not know the views. Invariant: no script, style or handler stands in the
-//! HTML itself.
+//! Owns the document. Does not know the views. Invariant: the HTML itself has no script, style or
+//! handler.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use moongate_api::ServerStatus;
@@ -13,8 +13,11 @@ use super::icons::{StateIcon, draw_chevron, draw_theme};
 use super::state_groups::{GROUPS, count_group};
 use super::text::{VisibleText, show_invisible};
 
+/// Path, label and key of a view.
+type NavigationView = (&'static str, &'static str, &'static str);
+
 /// Views, in the order of the navigation: path, label, and the key that leads there after `g`.
-const VIEWS: [(&str, &str, &str); 7] = [
+const VIEWS: [NavigationView; 7] = [
     ("/", "Servers", "s"),
     ("/tools", "Tools", "t"),
     ("/calls", "Calls", "c"),
@@ -23,7 +26,7 @@ const VIEWS: [(&str, &str, &str); 7] = [
     ("/connect", "Connect", "o"),
     ("/keys", "Keys", "k"),
 ];
-/// Views that a narrow bar has. The others stand behind "More".
+/// Views that a narrow bar has. The others are behind "More".
 const NARROW: [&str; 4] = ["/", "/tools", "/calls", "/connect"];
 
 /// Facts that the frame of a page shows.
@@ -42,7 +45,7 @@ pub struct PageFrame {
     pub sees_keys: bool,
 }
 
-/// Content of the document beside the frame.
+/// Content of the document besides the frame.
 pub struct PageContent<'a> {
     /// Label of the view in the navigation.
     pub view: &'static str,
@@ -144,44 +147,37 @@ fn address(url: &str, label: &str) -> Markup {
 
 /// Renders the counts of servers by state. Each leads to its filter.
 pub fn summary(servers: &[ServerStatus]) -> Markup {
-    let icon = |group: &str| {
-        StateIcon::of_server(match group {
-            "ready" => UpstreamState::Ready,
-            "attention" => UpstreamState::Degraded,
-            _ => UpstreamState::Stopped,
-        })
-    };
     html! {
         span id="summary" class="sum" data-part="/parts/summary" data-on="servers snapshot" {
             @for (group, label) in GROUPS {
                 @let number = count_group(servers, group);
                 @if number > 0 {
                     a href=(format!("/?state={group}")) {
-                        (icon(group).draw()) (number) " " (label.to_lowercase()) }
+                        (group_icon(group).draw()) (number) " " (label.to_lowercase()) }
                 }
             }
         }
     }
 }
 
+fn group_icon(group: &str) -> StateIcon {
+    StateIcon::of_server(match group {
+        "ready" => UpstreamState::Ready,
+        "attention" => UpstreamState::Degraded,
+        _ => UpstreamState::Stopped,
+    })
+}
+
 fn navigation(frame: &PageFrame, current: &str) -> Markup {
-    let views = || {
-        VIEWS
-            .into_iter()
-            .filter(|(path, ..)| *path != "/keys" || frame.sees_keys)
-    };
-    let link = |(path, label, key): (&str, &str, &str), class: Option<&str>, is_first: bool| {
-        html! {
-            a href=(path) class=[class] aria-current=[(label == current).then_some("page")] data-go=[is_first.then_some(key)] { (label) }
-        }
-    };
-    let is_rare = |view: &(&str, &str, &str)| !NARROW.contains(&view.0);
+    let is_in_menu = shown_views(frame).any(|view| is_rare(view) && view.1 == current);
     html! {
-        @for view in views() { (link(view, is_rare(&view).then_some("rare"), true)) }
-        // A narrow bar has no room for all. A list of its own works without scripts, too.
+        @for view in shown_views(frame) {
+            (view_link(view, current, is_rare(view).then_some("rare"), Some(view.2))) }
+        // A narrow bar has no room for all. A separate list works without scripts, too.
         details id="more" data-menu {
-            summary class=[views().any(|view| is_rare(&view) && view.1 == current).then_some("here")] { "More" }
-            div { @for view in views().filter(is_rare) { (link(view, None, false)) } }
+            summary class=[is_in_menu.then_some("here")] { "More" }
+            div { @for view in shown_views(frame) {
+                @if is_rare(view) { (view_link(view, current, None, None)) } } }
         }
         span class="grow" {}
         form class="find" method="get" action="/tools" role="search" aria-label="All tools" {
@@ -191,8 +187,32 @@ fn navigation(frame: &PageFrame, current: &str) -> Markup {
     }
 }
 
-/// Renders the link to the view that adds servers. It stands in the bar of a narrow page, and in
-/// the navigation of others.
+/// Returns the views that a reader may see.
+fn shown_views(frame: &PageFrame) -> impl Iterator<Item = &'static NavigationView> {
+    VIEWS
+        .iter()
+        .filter(move |(path, ..)| *path != "/keys" || frame.sees_keys)
+}
+
+/// Returns true for a view that a narrow bar lacks.
+fn is_rare((path, ..): &NavigationView) -> bool {
+    !NARROW.contains(path)
+}
+
+fn view_link(
+    (path, label, _): &NavigationView,
+    current: &str,
+    class: Option<&str>,
+    key: Option<&str>,
+) -> Markup {
+    html! {
+        a href=(path) class=[class] aria-current=[(*label == current).then_some("page")] data-go=[key] {
+            (label) }
+    }
+}
+
+/// Renders the link to the view that adds servers. It is in the bar of a narrow page, and in the
+/// navigation of others.
 fn add_link(has_key: bool) -> Markup {
     html! { a class="btn main add" href="/add" data-key=[has_key.then_some("a")] {
     "Add" span { " server" } } }

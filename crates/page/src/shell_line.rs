@@ -55,7 +55,6 @@ pub(super) fn quote(text: &str) -> String {
 
 /// Quotes a word for a shell, where it needs quotes.
 fn quote_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
     } else {
@@ -63,34 +62,38 @@ fn quote_word(word: &str) -> String {
     }
 }
 
-/// Writes the command that adds a found program, with variables in the place of secrets. `None` if
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c)
+}
+
+/// Writes the command that adds a found program, with variables instead of secrets. `None` if
 /// no command says all of it.
 pub(super) fn add_line(server: &FoundServer) -> Option<String> {
     let ProgramSettings { command, args, env } =
         ProgramSettings::deserialize(&server.settings).ok()?;
-    // A secret is shown masked. Its variable stands for all of the value, or the line would say
-    // something else.
-    let word = |path: &str, value: String| match server
-        .secrets
-        .iter()
-        .find(|secret| secret.path == path)
-    {
-        None => Some(value),
-        Some(secret) => (value == "***").then(|| format!("${{{}}}", secret.suggest)),
-    };
     let mut line = format!("moongate add {}", quote_word(&server.name));
     for (name, value) in env.0 {
-        let value = word(&format!("env.{name}"), value)?;
+        let value = shown_value(server, &format!("env.{name}"), value)?;
         line.push_str(&format!(" -e {}", quote_word(&format!("{name}={value}"))));
     }
     line.push_str(&format!(" -- {}", quote_word(&command)));
     for (at, argument) in args.into_iter().enumerate() {
         line.push_str(&format!(
             " {}",
-            quote_word(&word(&format!("args[{at}]"), argument)?)
+            quote_word(&shown_value(server, &format!("args[{at}]"), argument)?)
         ));
     }
     Some(line)
+}
+
+/// Returns a setting's value, or the variable of a secret. `None` if only a part is secret.
+fn shown_value(server: &FoundServer, path: &str, value: String) -> Option<String> {
+    let Some(secret) = server.secrets.iter().find(|secret| secret.path == path) else {
+        return Some(value);
+    };
+    // A secret is shown masked. Its variable replaces the whole value, or the line would say
+    // something else.
+    (value == "***").then(|| format!("${{{}}}", secret.suggest))
 }
 
 #[cfg(test)]
@@ -100,32 +103,36 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_line_quotes_what_a_shell_would_run() {
-        let server = |settings: serde_json::Value, secrets: &[(&str, &str)]| FoundServer {
+    fn found_server(settings: serde_json::Value, secrets: &[(&str, &str)]) -> FoundServer {
+        let secrets = secrets.iter().map(|(path, suggest)| FoundSecret {
+            path: (*path).to_owned(),
+            suggest: (*suggest).to_owned(),
+        });
+        FoundServer {
             name: "a".to_owned(),
             settings: settings.as_object().cloned().unwrap_or_default(),
-            secrets: secrets
-                .iter()
-                .map(|(path, suggest)| FoundSecret {
-                    path: (*path).to_owned(),
-                    suggest: (*suggest).to_owned(),
-                })
-                .collect(),
+            secrets: secrets.collect(),
             ..FoundServer::default()
-        };
+        }
+    }
+
+    #[test]
+    fn the_line_quotes_what_a_shell_would_run() {
         let hostile = json!({ "command": "npx", "args": ["-y", "pkg; touch x $(id)", "it's"] });
         let line = r"moongate add a -- npx -y 'pkg; touch x $(id)' 'it'\''s'";
-        assert_eq!(add_line(&server(hostile, &[])).as_deref(), Some(line));
+        assert_eq!(add_line(&found_server(hostile, &[])).as_deref(), Some(line));
         let secret = json!({ "command": "npx", "args": ["--token", "***"],
             "env": { "LEVEL": "a b", "KEY": "***" } });
         let secrets = [("args[1]", "A_SECRET"), ("env.KEY", "KEY")];
         let line = "moongate add a -e 'LEVEL=a b' -e 'KEY=${KEY}' -- npx --token '${A_SECRET}'";
-        assert_eq!(add_line(&server(secret, &secrets)).as_deref(), Some(line));
-        let part = json!({ "command": "npx", "args": ["--token=***"] });
-        assert_eq!(add_line(&server(part, &[("args[0]", "X")])), None);
         assert_eq!(
-            add_line(&server(json!({ "command": "npx", "cwd": "/x" }), &[])),
+            add_line(&found_server(secret, &secrets)).as_deref(),
+            Some(line)
+        );
+        let part = json!({ "command": "npx", "args": ["--token=***"] });
+        assert_eq!(add_line(&found_server(part, &[("args[0]", "X")])), None);
+        assert_eq!(
+            add_line(&found_server(json!({ "command": "npx", "cwd": "/x" }), &[])),
             None
         );
     }

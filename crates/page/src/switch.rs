@@ -78,7 +78,7 @@ impl ConfigSwitch {
     }
 }
 
-/// Renders the rule that keeps a tool off: its pattern, list and place.
+/// Renders the rule that keeps a tool off: its pattern, list and location.
 pub(super) fn rule_text(tool: &ServerItem) -> Markup {
     let Some(rule) = &tool.rule else {
         return html! {};
@@ -87,17 +87,17 @@ pub(super) fn rule_text(tool: &ServerItem) -> Markup {
     html! {
         @if pattern.is_empty() { "off: " code { "tools." (rule.list.name()) } " does not name it" }
         @else { "off by " code { (VisibleText(pattern)) } " in tools." (rule.list.name()) }
-        (place(rule.file.as_deref(), rule.line))
+        (file_location(rule.file.as_deref(), rule.line))
     }
 }
 
-/// Renders the place of a server's entry in the config.
-pub(super) fn entry_place(source: &EntrySource) -> Markup {
-    place(source.file.as_deref(), source.line)
+/// Renders the location of a server's entry in the config.
+pub(super) fn entry_location(source: &EntrySource) -> Markup {
+    file_location(source.file.as_deref(), source.line)
 }
 
-/// Renders the place of an entry or a rule in the config.
-pub(super) fn place(file: Option<&str>, line: Option<usize>) -> Markup {
+/// Renders the location of an entry or a rule in the config.
+pub(super) fn file_location(file: Option<&str>, line: Option<usize>) -> Markup {
     let file = file.unwrap_or_default();
     let line = line.unwrap_or_default();
     html! {
@@ -125,7 +125,7 @@ impl ConfigButton<'_> {
         self.draw_with(None)
     }
 
-    /// Renders a button whose dialog wants this text to be typed.
+    /// Renders a button whose dialog asks for this text to be typed.
     pub(super) fn draw_typed(&self, typed: &str) -> Markup {
         self.draw_with(Some(typed))
     }

@@ -188,19 +188,17 @@ fn hostile_texts_are_text_in_every_view() {
     let query = ViewQuery::default()
         .with("open", Some(&format!("a/{HOSTILE}")))
         .link("");
-    let all = |tool: &Value| {
-        let mut server = server_tools("a", vec![typed(tool)]);
-        (server.owner.title, server.owner.source.editable) = (Some(HOSTILE.to_owned()), true);
-        ToolRows::All(vec![server])
-    };
-    assert_harmless(&tools_page(all(&tool), ""));
-    let found = |tool: &Value| FoundTools {
-        listed: vec![(named("a"), typed(tool))],
+    let mut editable = server_tools("a", vec![typed(&tool)]);
+    editable.owner.title = Some(HOSTILE.to_owned());
+    editable.owner.source.editable = true;
+    assert_harmless(&tools_page(ToolRows::All(vec![editable]), ""));
+    let found = FoundTools {
+        listed: vec![(named("a"), typed(&tool))],
         total: 1,
-        unlisted: vec![(named("b"), typed(tool))],
+        unlisted: vec![(named("b"), typed(&tool))],
     };
     assert_harmless(&tools_page(
-        ToolRows::Found(found(&tool)),
+        ToolRows::Found(found),
         query.trim_start_matches('?'),
     ));
 }
@@ -225,18 +223,21 @@ fn owned_cost(owner: ToolOwner, mut tools: Vec<ToolCost>) -> OwnedCost {
 
 /// Chooses among these endpoints. The first one is there.
 pub(super) fn endpoint_choice(names: &[&str], name: &str) -> EndpointChoice {
-    let endpoint = |name: &str| EndpointName {
+    EndpointChoice {
+        all: names.iter().map(|name| endpoint_name(name)).collect(),
+        chosen: endpoint_name(name),
+        is_there: names[0] == name,
+    }
+}
+
+fn endpoint_name(name: &str) -> EndpointName {
+    EndpointName {
         name: name.to_owned(),
         path: if name.is_empty() {
             "/mcp".to_owned()
         } else {
             format!("/mcp/{name}")
         },
-    };
-    EndpointChoice {
-        all: names.iter().map(|name| endpoint(name)).collect(),
-        chosen: endpoint(name),
-        is_there: names[0] == name,
     }
 }
 
@@ -418,10 +419,12 @@ fn context_sorts_by_cost_and_warns() {
         ));
     large["source"] = json!(named("large").source);
     let small = server("small", "ready");
-    let owner = |server| typed::<ServerStatus>(server).owner();
     let html = context_page(vec![
-        owned_cost(owner(&large), tools.iter().map(typed).collect()),
-        owned_cost(owner(&small), Vec::new()),
+        owned_cost(
+            typed::<ServerStatus>(&large).owner(),
+            tools.iter().map(typed).collect(),
+        ),
+        owned_cost(typed::<ServerStatus>(&small).owner(), Vec::new()),
     ]);
     assert!(
         html.find("large") < html.find("small")

@@ -1,7 +1,7 @@
 //! Texts and numbers as the page shows them.
 //!
 //! Owns what happens to foreign text, and the form of numbers. Does not lay out anything.
-//! Invariant: no text of a server can hide or reorder what stands beside it.
+//! Invariant: no text of a server can hide or reorder what is next to it.
 
 use std::fmt::Write as _;
 
@@ -150,9 +150,7 @@ mod tests {
         );
         assert_eq!([412, 2140].map(size), ["412 B", "2.1 kB"]);
         assert_eq!(seconds(90_000), "1 d 1 h");
-        assert_eq!(
-            (count(1, "tool", "tools"), count(1200, "tool", "tools")),
-            ("1 tool".into(), "1,200 tools".into())
-        );
+        assert_eq!(count(1, "tool", "tools"), "1 tool");
+        assert_eq!(count(1200, "tool", "tools"), "1,200 tools");
     }
 }

@@ -50,7 +50,7 @@ impl ToolRow<'_> {
     }
 }
 
-/// Renders the switch of a tool, which stands before its row, or else its state.
+/// Renders the switch in front of a tool's row, or else its state.
 pub(super) fn state_cell(owner: &ToolOwner, tool: &ServerItem, may_act: bool) -> Markup {
     let switch = ConfigSwitch::of_tool(owner, tool).filter(|_| may_act);
     html! {
@@ -70,7 +70,7 @@ pub(super) fn state_cell(owner: &ToolOwner, tool: &ServerItem, may_act: bool) ->
     }
 }
 
-/// Renders the line of a tool. `server` names the server where the tools of several stand together.
+/// Renders the line of a tool. `server` names the server where the tools of several are listed.
 pub(super) fn tool_line(tool: &ServerItem, server: Option<&str>) -> Markup {
     let first_line = tool
         .description
@@ -156,21 +156,21 @@ fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
 }
 
 fn details(tool: &ServerItem) -> Markup {
-    let says = |hint: Option<bool>, yes: &'static str, no: &'static str| {
-        hint.map(|is| if is { yes } else { no })
-    };
     let hints = tool.hints();
     let claims = [
-        says(hints.read_only, "read-only", "changes things"),
-        says(hints.destructive, "destructive", "not destructive"),
-        says(hints.idempotent, "idempotent", "not idempotent"),
-        says(
+        (hints.read_only, "read-only", "changes things"),
+        (hints.destructive, "destructive", "not destructive"),
+        (hints.idempotent, "idempotent", "not idempotent"),
+        (
             hints.open_world,
             "reaches other systems",
             "reaches no other system",
         ),
     ];
-    let claims: Vec<&str> = claims.into_iter().flatten().collect();
+    let claims: Vec<&str> = claims
+        .into_iter()
+        .filter_map(|(hint, yes, no)| Some(if hint? { yes } else { no }))
+        .collect();
     let exposed = tool.exposed.as_deref().unwrap_or_default();
     let reason = tool.reason.as_deref().unwrap_or_default();
     html! {

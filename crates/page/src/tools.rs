@@ -96,55 +96,41 @@ impl ToolsView<'_> {
     }
 
     fn all(&self, servers: &[ServerTools]) -> Markup {
-        let on = |server: &ServerTools| {
-            server
-                .tools
-                .iter()
-                .filter(|tool| tool.state == ItemState::On)
-                .count()
-        };
         let total: usize = servers.iter().map(|server| server.tools.len()).sum();
-        let listed: usize = servers.iter().map(on).sum();
-        let cost = |server: &ServerTools| {
-            let listed = server
-                .tools
-                .iter()
-                .filter(|tool| tool.state == ItemState::On);
-            listed.map(|tool| tool.tokens).sum::<u64>()
-        };
+        let listed: usize = servers.iter().map(count_listed).sum();
+        let listing = servers
+            .iter()
+            .filter(|server| count_listed(server) > 0)
+            .count();
         let chosen = self.query.get("server");
-        let link = |server: Option<&str>| {
-            self.query
-                .with("server", server)
-                .with("open", None)
-                .link("/tools")
-        };
         html! {
             @if total == 0 { p class="empty" { "No server behind this endpoint offers tools." } }
             @else {
                 p class="soft" {
                     code { (VisibleText(self.endpoint.path())) }
                     " lists " (count(listed as u64, "tool", "tools"))
-                    " of " (count(servers.iter().filter(|server| on(server) > 0).count() as u64,
-                        "server", "servers")) ", "
-                    (estimate(servers.iter().map(cost).sum())) " tokens."
+                    " of " (count(listing as u64, "server", "servers")) ", "
+                    (estimate(servers.iter().map(listed_tokens).sum())) " tokens."
                 }
             }
             @for server in servers.iter().filter(|server| !server.tools.is_empty()) {
                 // Thousands of rows would make each redraw slow, so then one server is open at a
                 // time.
                 @let is_open = total <= ROWS_MAX || chosen == Some(server.owner.name.as_str());
+                @let other = (!is_open).then_some(server.owner.name.as_str());
                 section class="panel group" id=(format!("tools-{}", server.owner.name.as_str())) {
                     div class="grouphead" {
                         h2 { a href=(format!("/servers/{}", segment(server.owner.name.as_str()))) {
                             (VisibleText(server.owner.title())) } }
                         span class="soft grow" {
-                            @if on(server) < server.tools.len() { (on(server)) " of " }
+                            @let on = count_listed(server);
+                            @if on < server.tools.len() { (on) " of " }
                             (count(server.tools.len() as u64, "tool",
-                                "tools")) " · " (estimate(cost(server))) " tokens"
+                                "tools")) " · " (estimate(listed_tokens(server))) " tokens"
                         }
                         @if total > ROWS_MAX {
-                            a href=(link((!is_open).then_some(server.owner.name.as_str()))) aria-expanded=(is_open.to_string()) data-row {
+                            @let query = self.query.with("server", other).with("open", None);
+                            a href=(query.link("/tools")) aria-expanded=(is_open.to_string()) data-row {
                                 @if is_open { "Close" } @else { "Open" }
                                 span class="unseen" { " " (VisibleText(server.owner.title())) }
                             }
@@ -224,4 +210,19 @@ impl ToolsView<'_> {
             }
         }
     }
+}
+
+fn listed_tools(server: &ServerTools) -> impl Iterator<Item = &ServerItem> {
+    server
+        .tools
+        .iter()
+        .filter(|tool| tool.state == ItemState::On)
+}
+
+fn count_listed(server: &ServerTools) -> usize {
+    listed_tools(server).count()
+}
+
+fn listed_tokens(server: &ServerTools) -> u64 {
+    listed_tools(server).map(|tool| tool.tokens).sum()
 }

@@ -118,7 +118,7 @@ pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
 /// Renders the lines that repeat the call elsewhere. A script puts the arguments between their
 /// parts.
 fn repeat_lines(call: &RepeatedCall) -> Markup {
-    // A variable stands for the key, so that no shell history gets it.
+    // A variable replaces the key, so that no shell history gets it.
     let mut curl = format!(
         "curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"",
         quote(&call.url)
@@ -154,18 +154,12 @@ fn repeat_lines(call: &RepeatedCall) -> Markup {
 /// Renders what a server asks.
 pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
     let params = &request.params;
-    let text = |key: &str| {
-        params
-            .get_string(key)
-            .map(|text| text.to_string())
-            .unwrap_or_default()
-    };
     let is_page = request.kind == InputKind::ElicitUrl;
     html! {
         form class="ask" method="post" data-call=(id) data-ask=(ask) novalidate {
             h2 { "The server asks" }
-            p class="prose" { (VisibleText(&text("message"))) }
-            @if is_page { (page_link(&text("url"))) }
+            p class="prose" { (VisibleText(&member_text(params, "message"))) }
+            @if is_page { (page_link(&member_text(params, "url"))) }
             @else { (render_form(&read_form(&params.get_object("requestedSchema").unwrap_or_default()))) }
             div class="row" {
                 button class="btn main" { @if is_page { "I opened it" } @else { "Send" } }
@@ -174,6 +168,11 @@ pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
             }
         }
     }
+}
+
+fn member_text(object: &JsonObject, key: &str) -> String {
+    let text = object.get_string(key);
+    text.map(|text| text.to_string()).unwrap_or_default()
 }
 
 /// Renders the link of a URL elicitation. The host is bold, since it says who will read what is

@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use moongate_api::{ItemState, ServerStatus};
 
 use super::icons::StateIcon;
-use super::switch::entry_place;
+use super::switch::entry_location;
 use super::text::{VisibleText, count};
 
 /// Renders the note of a closed card.
-pub(super) fn note(server: &ServerStatus) -> Markup {
+pub(super) fn closed_note(server: &ServerStatus) -> Markup {
     let rules = &server.findings.unmatched_filters;
     html! {
         @if !rules.is_empty() {
@@ -35,7 +35,8 @@ pub(super) fn details(server: &ServerStatus) -> Markup {
                 p class="soft" {
                     "Correct the name, or remove the rule. A \
                      misspelt " code { "deny" } " protects nothing."
-                    " Its entry: servers." (VisibleText(server.name())) (entry_place(&server.source))
+                    " Its entry: servers." (VisibleText(server.name()))
+                    (entry_location(&server.source))
                 }
             }
         }
@@ -62,7 +63,7 @@ mod tests {
             ..EntrySource::default()
         };
         assert!(
-            note(&server)
+            closed_note(&server)
                 .into_string()
                 .contains(" · 2 rules match nothing")
         );
@@ -77,14 +78,12 @@ mod tests {
         }
         server.findings.unmatched_filters.truncate(1);
         assert!(
-            note(&server)
+            closed_note(&server)
                 .into_string()
                 .contains("1 rule matches nothing")
         );
         server.findings.unmatched_filters.clear();
-        assert_eq!(
-            (note(&server).into_string(), details(&server).into_string()),
-            (String::new(), String::new())
-        );
+        assert_eq!(closed_note(&server).into_string(), "");
+        assert_eq!(details(&server).into_string(), "");
     }
 }

@@ -1,7 +1,7 @@
 //! Program that listens on a port.
 //!
-//! Reads `/proc` of Linux. Does not look at other systems, which have no such files. Invariant: a
-//! guess is no answer.
+//! Reads `/proc` of Linux. Does not work on other systems, which have no such files. Invariant: a
+//! guess isn't an answer.
 
 use std::path::{Path, PathBuf};
 

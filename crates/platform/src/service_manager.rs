@@ -1,8 +1,8 @@
 //! Service manager that started this process, such as systemd.
 //!
-//! Owns what is told to it, and the sockets that it passes on. Does not serve them. Source:
-//! sd_notify(3), sd_listen_fds(3). Invariant: without a service manager nothing is told, and no
-//! socket is there.
+//! Owns what is reported to it, and the sockets that it passes on. Does not serve them. Source:
+//! sd_notify(3), sd_listen_fds(3). Invariant: without a service manager nothing is reported, and
+//! there are no sockets.
 
 use std::io;
 
@@ -31,11 +31,11 @@ fn take(passed: &mut ListenFd, index: usize) -> io::Result<Option<InheritedSocke
     let Ok(tcp) = passed.take_tcp_listener(index) else {
         return take_unix(passed, index);
     };
-    let nonblocking = |tcp: std::net::TcpListener| {
-        tcp.set_nonblocking(true)?;
-        TcpListener::from_std(tcp).map(InheritedSocket::Tcp)
+    let Some(tcp) = tcp else {
+        return Ok(None);
     };
-    tcp.map(nonblocking).transpose()
+    tcp.set_nonblocking(true)?;
+    TcpListener::from_std(tcp).map(|tcp| Some(InheritedSocket::Tcp(tcp)))
 }
 
 #[cfg(unix)]

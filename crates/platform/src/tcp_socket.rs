@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use rustix::net::RecvFlags;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Listens on an address, with `backlog` places in the kernel's accept queue.
+/// Listens on an address, with room for `backlog` connections in the kernel's accept queue.
 pub fn listen(address: SocketAddr, reuse_port: bool, backlog: u32) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
@@ -41,8 +41,8 @@ fn set_reuse_port(_: &TcpSocket) -> io::Result<()> {
     ))
 }
 
-/// Flags of a look at a socket's data. Windows has no flag for not waiting; sockets of the runtime
-/// never wait.
+/// Flags for peeking at a socket's data. Windows has no flag for not waiting; sockets of the
+/// runtime never wait.
 #[cfg(unix)]
 pub(crate) const PEEK: RecvFlags = RecvFlags::PEEK.union(RecvFlags::DONTWAIT);
 #[cfg(windows)]

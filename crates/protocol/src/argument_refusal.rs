@@ -1,7 +1,7 @@
 //! Refusals of arguments, as servers word them.
 //!
-//! Owns how one is told from other failures of a tool. Does not read arguments. Invariant: a result
-//! without `isError` is no refusal.
+//! Owns how a refusal is distinguished from other failures of a tool. Does not read arguments.
+//! Invariant: a result without `isError` is not a refusal.
 
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::code;
@@ -81,6 +81,14 @@ mod tests {
         ))
     }
 
+    fn server_error(code: i64) -> Result<Outcome, Error> {
+        Err(Error::from_server(RpcError {
+            code,
+            message: ByteString::from("no"),
+            data: None,
+        }))
+    }
+
     #[test]
     fn refusals_of_sdks_are_known_and_other_failures_are_not() {
         for text in [
@@ -93,16 +101,9 @@ mod tests {
             assert!(!refuses_arguments(&result(text, false)), "{text}");
         }
         assert!(!refuses_arguments(&result("The file does not exist", true)));
-        let error = |code| {
-            Err(Error::from_server(RpcError {
-                code,
-                message: ByteString::from("no"),
-                data: None,
-            }))
-        };
         assert!(
-            refuses_arguments(&error(code::INVALID_PARAMS))
-                && !refuses_arguments(&error(code::INTERNAL))
+            refuses_arguments(&server_error(code::INVALID_PARAMS))
+                && !refuses_arguments(&server_error(code::INTERNAL))
         );
         assert!(!refuses_arguments(&Err(Error::new(
             McpErrorKind::InvalidParams,

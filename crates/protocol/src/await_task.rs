@@ -16,7 +16,7 @@ use moongate_model::{
     Error, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, Retryable,
 };
 
-/// Time limit for a user to answer a task's input request. The call's own time stands still
+/// Time limit for a user to answer a task's input request. The call's own time is on hold
 /// meanwhile.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(600);
 
@@ -130,7 +130,7 @@ impl TaskAsCall {
         }
     }
 
-    /// Lets the task's time stand still until the responses pass, or the request is refused.
+    /// Puts the task's time on hold until the responses pass, or the request is refused.
     fn watch_input(&self, input: InputRequired) -> InputRequired {
         let (watched, responses) = oneshot::channel::<InputResponses>();
         let InputRequired {
@@ -153,7 +153,7 @@ impl TaskAsCall {
                     .flatten()
                     .any(|(_, response)| response.is_ok()),
             );
-            // Dropping the responder tells that no responses will come.
+            // Dropping the responder signals that no responses will come.
             responses.map(|responses| responder.send(responses))
         });
         InputRequired {
@@ -194,16 +194,22 @@ mod tests {
     use moongate_jsonrpc::json::JsonObject;
     use moongate_model::{McpErrorKind, TaskState, TaskStatus};
 
-    #[tokio::test]
-    async fn a_failed_wait_for_a_task_does_not_repeat_its_call() {
-        let unsent =
-            || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
-        let hooks = || TaskHooks {
-            wait: Box::new(move |_| Exchange::ready(Err(unsent()))),
+    fn unsent() -> Error {
+        Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent)
+    }
+
+    /// Returns hooks whose wait fails before it is sent.
+    fn hooks() -> TaskHooks {
+        TaskHooks {
+            wait: Box::new(|_| Exchange::ready(Err(unsent()))),
             cancel: Box::new(|_| ()),
             timeout: Duration::from_secs(60),
             timeout_error: Error::internal("late"),
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failed_wait_for_a_task_does_not_repeat_its_call() {
         let task = TaskState {
             id: ByteString::literal("t"),
             status: TaskStatus::Working,

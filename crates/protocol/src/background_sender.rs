@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use moongate_telemetry::CounterHandle;
 use moongate_transport::reply_rate_limit::ReplyRateLimit;
 
-/// Limit of concurrent replies to a server's requests, if each needs a connection of its own.
+/// Limit of concurrent replies to a server's requests, if each needs its own connection.
 const REPLIES_AT_ONCE: usize = 16;
 /// Limit of other messages being sent.
 const SENT_AT_ONCE: usize = 16;
@@ -33,7 +33,6 @@ pub(super) struct BackgroundSender {
 
 impl Default for BackgroundSender {
     fn default() -> Self {
-        let permits = |most| Arc::new(Semaphore::new(most));
         BackgroundSender {
             reply_rate: ReplyRateLimit::default(),
             replies: permits(REPLIES_AT_ONCE),
@@ -41,6 +40,10 @@ impl Default for BackgroundSender {
             waiting: permits(WAITING_MAX),
         }
     }
+}
+
+fn permits(most: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(most))
 }
 
 /// Permit for one reply, held until it is sent.

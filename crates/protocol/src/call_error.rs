@@ -58,7 +58,7 @@ fn from_status(
     retry_after: Option<u64>,
 ) -> Error {
     // A JSON-RPC error comes from the server itself, which is therefore up. These statuses say what
-    // the host wants, and the error's words are in the hint.
+    // the host requires, and the error's words are in the hint.
     let is_hosts = matches!(status, 401 | 403 | 408 | 429 | 502..=504);
     if let Some(RpcMessage::Response(response)) = message
         && let (Err(error), false) = (&response.outcome, is_hosts)

@@ -1,7 +1,7 @@
 //! Time limits of calls on one server, shared by all its connections.
 //!
 //! Owns the limits, the timers and the background sender. Does not cancel calls. Invariant: a
-//! change applies to calls that begin after it.
+//! change applies to calls that start after it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::lazy_timer::TimerPool;
 
 /// Time limits and background sender shared by all connections to a server.
 ///
-/// A change applies to calls that begin after it.
+/// A change applies to calls that start after it.
 #[derive(Debug)]
 pub struct CallTimeouts {
     call_ms: AtomicU64,
@@ -39,10 +39,8 @@ impl CallTimeouts {
 
     /// Changes both limits.
     pub fn update(&self, call: Duration, input: Duration) {
-        // At least 1 ms: a limit of zero would end every call at once.
-        let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.call_ms.store(whole(call), Ordering::Relaxed);
-        self.input_ms.store(whole(input), Ordering::Relaxed);
+        self.call_ms.store(whole_millis(call), Ordering::Relaxed);
+        self.input_ms.store(whole_millis(input), Ordering::Relaxed);
     }
 
     /// Returns the timers of the server's calls.
@@ -64,4 +62,10 @@ impl CallTimeouts {
     pub fn input_timeout(&self) -> Duration {
         Duration::from_millis(self.input_ms.load(Ordering::Relaxed))
     }
+}
+
+/// Returns the milliseconds of a time limit. At least 1 ms: a limit of zero would end every call at
+/// once.
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }

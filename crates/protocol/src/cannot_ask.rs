@@ -1,10 +1,11 @@
 //! Failures of tools that can ask only in the legacy era, as servers word them.
 //!
-//! Owns how one is told from other failures, and the advice that goes with it. Does not choose the
-//! era of a call (`upstream`). Invariant: a result without `isError` is no such failure.
+//! Owns how such a failure is distinguished from others, and the advice that goes with it. Does not
+//! choose the era of a call (`upstream`). Invariant: a result without `isError` is not such a
+//! failure.
 //!
 //! 2026-07-28/changelog.mdx removed requests of servers. A server of both eras may have tools that
-//! send them all the same, and then says that it cannot.
+//! send them anyway, and then says that it cannot.
 
 use std::borrow::Cow;
 
@@ -87,8 +88,12 @@ fn is_error_result(outcome: &Outcome) -> bool {
 }
 
 fn names_request(text: &str) -> bool {
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    has(&REFUSALS) && (has(&REQUESTS) || (has(&ASKED) && text.contains(REVISION)))
+    has_any(text, &REFUSALS)
+        && (has_any(text, &REQUESTS) || (has_any(text, &ASKED) && text.contains(REVISION)))
+}
+
+fn has_any(text: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| text.contains(word))
 }
 
 /// Adds to the failure that another call has better prospects.

@@ -9,27 +9,24 @@ use moongate_model::{ClientCapabilities, InputKind};
 
 /// Reads a client's capabilities.
 pub(super) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapabilities {
-    let has = |name: &str| capabilities.get(name).is_some_and(RawJson::is_object);
     let elicitation = capabilities.get_object("elicitation");
     let sampling = capabilities.get_object("sampling");
-    // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is equivalent
-    // to declaring support for `form` mode only".
-    let mode = |name: &str| {
-        elicitation
-            .as_ref()
-            .is_some_and(|e| e.get(name).is_some_and(RawJson::is_object))
-    };
     ClientCapabilities {
-        sample: has("sampling"),
+        sample: capabilities.has_object("sampling"),
         // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled
         // sampling requests to Clients that have not declared support for tool use via the
         // `sampling.tools` capability."
-        sample_with_tools: sampling.is_some_and(|s| s.get("tools").is_some_and(RawJson::is_object)),
-        roots: has("roots"),
+        sample_with_tools: sampling.is_some_and(|s| s.has_object("tools")),
+        roots: capabilities.has_object("roots"),
         // "Servers MUST NOT send elicitation requests with modes that are not supported by the
         // client."
-        elicit_form: elicitation.as_ref().is_some_and(JsonObject::is_empty) || mode("form"),
-        elicit_url: mode("url"),
+        //
+        // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is
+        // equivalent to declaring support for `form` mode only".
+        elicit_form: elicitation
+            .as_ref()
+            .is_some_and(|modes| modes.is_empty() || modes.has_object("form")),
+        elicit_url: elicitation.is_some_and(|modes| modes.has_object("url")),
     }
 }
 

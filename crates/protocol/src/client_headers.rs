@@ -1,7 +1,7 @@
 //! Headers of a client's request that the config names to be forwarded to servers.
 //!
 //! Owns their collection from the request, and their form for the link. Does not know which server
-//! wants which. Invariant: only headers that the config names are forwarded, and never the client's
+//! needs which. Invariant: only headers that the config names are forwarded, and never the client's
 //! key for this gateway.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -31,32 +31,32 @@ fn headers_without_key(
     names: &[HeaderName],
     key: Option<&str>,
 ) -> Vec<(ByteString, ByteString)> {
-    // Any header may hold the key, such as a second one that the client adds for another kind of
-    // gateway.
-    let is_for_servers = |value: &&str| !key.is_some_and(|key| value.contains(key));
-    let value = |name: &HeaderName| {
-        headers
-            .get(name)?
-            .to_str()
-            .ok()
-            .filter(is_for_servers)
-            .map(ByteString::from)
-    };
     names
         .iter()
-        .filter_map(|name| Some((ByteString::from(name.as_str()), value(name)?)))
+        .filter_map(|name| {
+            let value = headers.get(name)?.to_str().ok()?;
+            // Any header may hold the key, such as a second one that the client adds for another
+            // kind of gateway.
+            if key.is_some_and(|key| value.contains(key)) {
+                return None;
+            }
+            Some((ByteString::from(name.as_str()), ByteString::from(value)))
+        })
         .collect()
 }
 
 /// Returns the client's headers to forward to the server, under the names from the config.
 pub(super) fn header_list(caller: &Caller) -> HeaderList {
-    let header = |(name, value): &(ByteString, ByteString)| {
-        Some((
-            HeaderName::from_bytes(name.as_bytes()).ok()?,
-            HeaderValue::from_str(value).ok()?,
-        ))
-    };
-    caller.forwarded_headers.iter().filter_map(header).collect()
+    caller
+        .forwarded_headers
+        .iter()
+        .filter_map(|(name, value)| {
+            Some((
+                HeaderName::from_bytes(name.as_bytes()).ok()?,
+                HeaderValue::from_str(value).ok()?,
+            ))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -67,10 +67,10 @@ mod tests {
 
     /// Returns the names of the headers that are forwarded from a request.
     fn forwarded(sent: &[(&'static str, &str)]) -> Vec<String> {
-        let header = |(name, value): &(&'static str, &str)| {
-            (HeaderName::from_static(name), value.parse().unwrap())
-        };
-        let headers: HeaderMap = sent.iter().map(header).collect();
+        let headers: HeaderMap = sent
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
         let names =
             ["authorization", "x-api-key", "x-copy", "x-tenant"].map(HeaderName::from_static);
         let kept = headers_without_key(&headers, &names, sent_key(&headers));

@@ -44,21 +44,22 @@ fn supported_list(error: &RpcError) -> String {
 mod tests {
     use super::*;
 
+    fn refusal(data: Option<&'static str>) -> String {
+        let error = RpcError {
+            code: -32022,
+            message: "no".into(),
+            data: data.map(RawJson::literal),
+        };
+        ConnectError::Answered(error).to_string()
+    }
+
     #[test]
     fn a_refusal_lists_what_the_server_supports() {
-        let refused = |data: Option<&'static str>| {
-            let error = RpcError {
-                code: -32022,
-                message: "no".into(),
-                data: data.map(RawJson::literal),
-            };
-            ConnectError::Answered(error).to_string()
-        };
-        let listed = refused(Some(r#"{"supported":["2027-01-01","2028-01-01"]}"#));
+        let listed = refusal(Some(r#"{"supported":["2027-01-01","2028-01-01"]}"#));
         assert_eq!(
             listed,
             "it refused the handshake: no (code -32022); it supports 2027-01-01, 2028-01-01"
         );
-        assert_eq!(refused(None), "it refused the handshake: no (code -32022)");
+        assert_eq!(refusal(None), "it refused the handshake: no (code -32022)");
     }
 }

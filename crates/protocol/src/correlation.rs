@@ -95,6 +95,11 @@ impl CorrelationEntry {
             kind => self.capabilities.supports(kind),
         }
     }
+
+    /// True if the call is another client's.
+    fn is_of_other(&self, owner: Option<&CallOwner>) -> bool {
+        self.owner.is_some() && self.owner.as_ref() != owner
+    }
 }
 
 /// Handle of one open call. Dropping it removes the call from the table.
@@ -224,26 +229,24 @@ impl PendingCalls {
         &self.0.withdrawable
     }
 
-    /// Returns an id for a request of the gateway's own. No notification is about such a request.
+    /// Returns an id for one of the gateway's own requests. No notification is about such a
+    /// request.
     pub(super) fn next_id(&self) -> u64 {
         self.0.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// True if another client has an open call that an input request could be about. Clients are
-    /// told apart by owner. `extensions`: true if the caller may use the server's.
+    /// distinguished by owner. `extensions`: true if the caller may use the server's.
     pub fn has_other_clients(&self, caller: &Caller, extensions: bool) -> bool {
         let owner = owner_of(caller);
         let able = self.can_be_asked(caller.capabilities, extensions);
         // Two calls can be confused only if one of them accepts input requests.
-        let other = |open: &CorrelationEntry| {
-            open.owner.is_some()
-                && open.owner != owner
+        self.0.open.lock().values().any(|open| {
+            open.is_of_other(owner.as_ref())
                 && (able || self.can_be_asked(open.capabilities, open.extensions))
-        };
-        self.0.open.lock().values().any(other)
-            || self.any_cancelled(|cancelled| {
-                cancelled.may_concern(owner.as_ref()) && (able || cancelled.accepts_input)
-            })
+        }) || self.any_cancelled(|cancelled| {
+            cancelled.may_concern(owner.as_ref()) && (able || cancelled.accepts_input)
+        })
     }
 
     /// True if another client has an open call that may ask for input, as a call about `target`
@@ -254,16 +257,11 @@ impl PendingCalls {
             return false;
         }
         let owner = owner_of(caller);
-        let is_able =
-            |open: &CorrelationEntry| self.can_be_asked(open.capabilities, open.extensions);
-        let is_other =
-            |open: &&CorrelationEntry| open.owner.is_some() && open.owner != owner && is_able(open);
-        self.0
-            .open
-            .lock()
-            .values()
-            .filter(is_other)
-            .any(|open| !quiet.contains(open.target))
+        self.0.open.lock().values().any(|open| {
+            open.is_of_other(owner.as_ref())
+                && self.can_be_asked(open.capabilities, open.extensions)
+                && !quiet.contains(open.target)
+        })
     }
 
     /// Records that a call was answered without an input request.

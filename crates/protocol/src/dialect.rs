@@ -57,7 +57,7 @@ pub struct DownstreamState {
     pub streams_max: usize,
     /// Limit of resources that one stream may name.
     pub subscriptions_max: usize,
-    /// Names of client headers that some server wants forwarded, in lower case.
+    /// Names of client headers that some server needs forwarded, in lower case.
     pub forwarded_headers: Vec<http::HeaderName>,
     /// Finds the key for this gateway that a request came with. `None` if the gateway asks for no
     /// key.

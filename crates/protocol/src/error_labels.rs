@@ -1,6 +1,6 @@
 //! Codes of failed requests, for metrics and logs.
 //!
-//! Owns the set of codes with labels of their own. Does not encode responses (`encode.rs` of each
+//! Owns the set of codes with their own labels. Does not encode responses (`encode.rs` of each
 //! revision). Invariant: a server with invented codes adds no labels.
 
 use std::time::Duration;
@@ -12,8 +12,8 @@ use moongate_jsonrpc::message::code;
 use moongate_model::{Error, McpErrorKind, McpMethod};
 use moongate_telemetry::{CallEnding, Metrics};
 
-/// Codes with a label of their own: those of JSON-RPC, of the revisions, and the first of the range
-/// that JSON-RPC leaves to implementations, which SDKs use.
+/// Codes with their own label: those of JSON-RPC, of the revisions, and the first of the range that
+/// JSON-RPC leaves to implementations, which SDKs use.
 const NAMED: [(i64, &str); 14] = [
     (code::PARSE, "-32700"),
     (code::INVALID_REQUEST, "-32600"),

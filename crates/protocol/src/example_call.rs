@@ -1,6 +1,6 @@
 //! Example of a call in the newest revision, in parts.
 //!
-//! Owns its type. Does not write it (`v2026_07_28/example_call.rs`). Invariant: the arguments stand
+//! Owns its type. Does not write it (`v2026_07_28/example_call.rs`). Invariant: the arguments are
 //! between the parts of the body.
 
 use crate::v2026_07_28;

@@ -96,9 +96,7 @@ mod tests {
         let (announced, left_out) = bounded(&object(&format!(
             r#"{{"x/long":{{"a":"{long}"}},"x/short":{{}}}}"#
         )));
-        assert_eq!(
-            (&announced.bytes()[..], left_out),
-            (&br#"{"x/short":{}}"#[..], 1)
-        );
+        assert_eq!(&announced.bytes()[..], br#"{"x/short":{}}"#);
+        assert_eq!(left_out, 1);
     }
 }

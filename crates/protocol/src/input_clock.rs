@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Shortest time between two looks at a deadline that stands still.
+/// Shortest time between two checks of a deadline that is on hold.
 const STEP_MIN: Duration = Duration::from_millis(50);
 
 /// Clock of the input requests of one call.
@@ -19,7 +19,7 @@ pub(crate) struct InputClock(Mutex<ClockState>);
 struct ClockState {
     /// Number of input requests without a response.
     open: usize,
-    /// Begin of the time in which some request is open.
+    /// Start of the time in which some request is open.
     open_since: Option<Instant>,
     /// Time in which requests were open that nobody answered: the gateway or the client refused
     /// them.
@@ -52,8 +52,8 @@ impl InputClock {
         }
     }
 
-    /// Returns the deadline that `base` was moved to. It stands still while a request is open, and
-    /// a time of `timeout` begins with each response: the server begins to work only then.
+    /// Returns the deadline that `base` was moved to. It is on hold while a request is open, and
+    /// each response starts another `timeout`, because the server starts to work only then.
     pub(crate) fn extend(&self, base: Instant, timeout: Duration) -> Instant {
         let clock = self.0.lock();
         let base = clock

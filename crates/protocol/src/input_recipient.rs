@@ -60,18 +60,14 @@ impl InteractiveTargets {
     ///
     /// The order of preference:
     ///
-    /// - a call sent since all known targets began to wait for their users;
+    /// - a call sent since all known targets started to wait for their users;
     /// - a call of a known target, or of the newest call's target if none is known;
     /// - among those, the call with the fewest input requests, then the oldest.
     pub(super) fn pick_recipient(&self, candidates: &[CallCandidate]) -> Option<u64> {
-        let known = || {
-            candidates
-                .iter()
-                .filter(|call| self.0.contains(&call.target))
-        };
         let newest = candidates.iter().max_by_key(|call| call.id)?;
         // `None` if one of the known calls does not wait for its user.
-        let since = known()
+        let since = self
+            .known_calls(candidates)
             .filter(|call| call.id != newest.id)
             .map(|call| call.waits_since_id);
         if let Some(since) = since
@@ -81,16 +77,25 @@ impl InteractiveTargets {
         {
             return Some(newest.id);
         }
-        let known = known().next().is_some();
-        let likely = |call: &&CallCandidate| match known {
-            true => self.0.contains(&call.target),
-            false => call.target == newest.target,
-        };
+        let has_known = self.known_calls(candidates).next().is_some();
         candidates
             .iter()
-            .filter(likely)
+            .filter(|call| match has_known {
+                true => self.0.contains(&call.target),
+                false => call.target == newest.target,
+            })
             .min_by_key(|call| (call.input_count, call.id))
             .map(|call| call.id)
+    }
+
+    /// Returns the calls whose target received an input request before.
+    fn known_calls<'a>(
+        &self,
+        candidates: &'a [CallCandidate],
+    ) -> impl Iterator<Item = &'a CallCandidate> {
+        candidates
+            .iter()
+            .filter(move |call| self.0.contains(&call.target))
     }
 }
 

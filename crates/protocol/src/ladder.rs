@@ -124,7 +124,7 @@ impl<'a> Ladder<'a> {
     /// Returns a line for the next first message, and true if an earlier one was answered on it.
     async fn next_line(&mut self) -> Result<(OpenLine, bool), ConnectError> {
         match &self.line {
-            // Each HTTP request stands for itself.
+            // Each HTTP request is independent.
             Some((line, _)) if !line.link.is_multiplexed() => Ok((line.clone(), false)),
             Some((line, LineUse::Unused)) => Ok((line.clone(), false)),
             Some((line, LineUse::Answered)) => Ok((line.clone(), true)),
@@ -151,7 +151,7 @@ impl<'a> Ladder<'a> {
 
     // === the modern era ===
 
-    /// Discovers the server. An error that lists the revision is answered by one more try.
+    /// Discovers the server. An error that lists the revision is answered by another try.
     ///
     /// 2026-07-28/basic/versioning.mdx: "The client SHOULD select a mutually supported version from
     /// the `supported` list and retry the request, or surface an error to the user if no compatible
@@ -254,7 +254,7 @@ impl<'a> Ladder<'a> {
                         opened => return opened,
                     }
                 }
-                // A server may wait for ever after a first message that it does not know.
+                // A server may wait forever after a first message that it does not know.
                 self.mark(LineUse::Spent);
                 self.is_probe_open = true;
                 self.descend().await
@@ -462,12 +462,12 @@ fn lists_legacy(error: &ConnectError) -> bool {
     matches!(error, ConnectError::NoCommonRevision(_)) && !named_revisions(error).is_empty()
 }
 
-/// Probes a server, and tells the link what came of it.
+/// Probes a server, and reports the outcome to the link.
 fn probe(line: OpenLine, options: ConnectOptions) -> Probe {
     Box::pin(async move {
         let discovered = discover(&line, &options).await;
         // A legacy server may complain about the probe on stderr. The link must know that this is
-        // no news.
+        // not news.
         let refused = discovered
             .as_ref()
             .is_err_and(|error| !v2026_07_28::is_modern(error));
@@ -543,7 +543,7 @@ fn is_unreachable(error: &ConnectError) -> bool {
     match error {
         // Another request would only anger a host that asks to wait.
         ConnectError::Link(LinkError::Status { status, .. }) => *status == 429,
-        // Nobody read the probe, so a second attempt with the handshake would tell no more.
+        // Nobody read the probe, so a second attempt with the handshake would show nothing more.
         ConnectError::Link(LinkError::Unreachable(_) | LinkError::Spawn(_)) => true,
         _ => false,
     }

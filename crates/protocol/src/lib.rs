@@ -91,8 +91,7 @@ pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static d
         .unwrap_or(&legacy::DIALECT)
 }
 
-/// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its
-/// own.
+/// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has its own endpoints.
 pub fn http_sse_dialect() -> &'static dyn Dialect {
     &legacy::HTTP_SSE
 }

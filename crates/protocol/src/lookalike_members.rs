@@ -68,13 +68,9 @@ fn members(method: &str) -> &'static [&'static str] {
 /// Rejects a request with a member that differs only by case from one that is read.
 pub(super) fn reject_lookalikes(method: &str, params: &JsonObject) -> Result<(), Error> {
     reject("params", params, members(method))?;
-    let below = |member: &str, names: &[&str]| match params.get_object(member) {
-        Some(object) => reject(&format!("params.{member}"), &object, names),
-        None => Ok(()),
-    };
     match method {
-        "completion/complete" => below("ref", &REFERENCE),
-        "subscriptions/listen" => below("notifications", &FILTER),
+        "completion/complete" => reject_in(params, "ref", &REFERENCE),
+        "subscriptions/listen" => reject_in(params, "notifications", &FILTER),
         _ => Ok(()),
     }
 }
@@ -84,6 +80,13 @@ pub(super) fn reject_lookalikes_in_meta(meta: &JsonObject) -> Result<(), Error> 
     reject("params._meta", meta, &META)
 }
 
+fn reject_in(params: &JsonObject, member: &str, names: &[&str]) -> Result<(), Error> {
+    match params.get_object(member) {
+        Some(object) => reject(&format!("params.{member}"), &object, names),
+        None => Ok(()),
+    }
+}
+
 fn reject(path: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error> {
     match object.lookalike(names) {
         Some(key) => Err(lookalike_error(&format!("{path}.{key}"))),
@@ -91,7 +94,7 @@ fn reject(path: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error> 
     }
 }
 
-/// Builds the error for a member at this place.
+/// Builds the error for a member at this path.
 pub(super) fn lookalike_error(member: &str) -> Error {
     let message = format!(
         "Invalid params: {member} differs only by case from a member that is read; leave it out"

@@ -1,7 +1,7 @@
 //! MCP Apps, the extension `io.modelcontextprotocol/ui` (SEP-1865): the page that shows a tool's
 //! results.
 //!
-//! Owns the places where a tool or a result names its page. Pure functions, which do not fetch
+//! Owns the members by which a tool or a result names its page. Pure functions, which do not fetch
 //! pages. Invariant: the URI of its page is the only part of a tool or a result that ever changes.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -29,7 +29,7 @@ const FLAT: [&str; 2] = ["ui/resourceUri", "openai/outputTemplate"];
 /// Limit in bytes of a page's URI. A longer one is ignored.
 const URI_MAX: usize = 4096;
 
-/// Returns the pages that a tool names: usually one, at most three, since all places may be set.
+/// Returns the pages that a tool names: usually one, at most three, since all members may be set.
 pub fn app_pages(definition: &JsonObject) -> Vec<ByteString> {
     let Some(meta) = definition.get_object("_meta") else {
         return Vec::new();
@@ -39,13 +39,13 @@ pub fn app_pages(definition: &JsonObject) -> Vec<ByteString> {
         .and_then(|ui| ui.get_string(NESTED.1));
     let flat = FLAT.iter().filter_map(|key| meta.get_string(key));
     let mut pages: Vec<ByteString> = nested.into_iter().chain(flat).filter(is_page).collect();
-    // The places usually name the same page.
+    // The members usually name the same page.
     pages.dedup();
     pages
 }
 
 fn is_page(uri: &ByteString) -> bool {
-    // Other URIs are no pages, and stay as they are.
+    // Other URIs aren't pages, and stay as they are.
     uri.starts_with(APP_SCHEME) && uri.len() <= URI_MAX
 }
 
@@ -76,21 +76,16 @@ pub fn map_app_pages(
     let Some(mut meta) = meta.and_then(RawJson::as_object) else {
         return false;
     };
-    let other = |holder: &JsonObject, key: &str| {
-        Some(RawJson::string(&map(&holder
-            .get_string(key)
-            .filter(is_page)?)?))
-    };
     let mut changed = false;
     if let Some(mut ui) = meta.get_object(NESTED.0)
-        && let Some(uri) = other(&ui, NESTED.1)
+        && let Some(uri) = mapped_page(&ui, NESTED.1, &map)
     {
         ui.set(ByteString::literal(NESTED.1), uri);
         meta.set(ByteString::literal(NESTED.0), ui.to_raw());
         changed = true;
     }
     for key in FLAT {
-        if let Some(uri) = other(&meta, key) {
+        if let Some(uri) = mapped_page(&meta, key, &map) {
             meta.set(ByteString::literal(key), uri);
             changed = true;
         }
@@ -99,6 +94,15 @@ pub fn map_app_pages(
         holder.set(ByteString::literal("_meta"), meta.to_raw());
     }
     changed
+}
+
+fn mapped_page(
+    holder: &JsonObject,
+    key: &str,
+    map: impl Fn(&ByteString) -> Option<ByteString>,
+) -> Option<RawJson> {
+    let page = holder.get_string(key).filter(is_page)?;
+    Some(RawJson::string(&map(&page)?))
 }
 
 #[cfg(test)]
@@ -156,19 +160,24 @@ mod tests {
         assert!(app_pages(&JsonObject::parse(bytes::Bytes::from(long)).unwrap()).is_empty());
     }
 
+    fn moved_page(uri: &ByteString) -> Option<ByteString> {
+        (uri.as_str() == "ui://x").then(|| ByteString::from("ui://w/x"))
+    }
+
     #[test]
     fn only_the_uri_changes() {
-        let map =
-            |uri: &ByteString| (uri.as_str() == "ui://x").then(|| ByteString::from("ui://w/x"));
         let tool = RawJson::literal(
             r#"{"name":"a","_meta":{"k": 1.0,"ui":{"visibility": ["app"],"resourceUri":"ui://x"},"ui/resourceUri":"ui://x"},"z":[ ]}"#,
         );
         let want = br#"{"name":"a","_meta":{"k":1.0,"ui":{"visibility":["app"],"resourceUri":"ui://w/x"},"ui/resourceUri":"ui://w/x"},"z":[ ]}"#;
-        assert_eq!(&with_app_pages(&tool, map).unwrap().bytes()[..], want);
+        assert_eq!(
+            &with_app_pages(&tool, moved_page).unwrap().bytes()[..],
+            want
+        );
         assert_eq!(
             with_app_pages(
                 &RawJson::literal(r#"{"_meta":{"ui":{"resourceUri":"ui://y"}}}"#),
-                map
+                moved_page
             ),
             None
         );
@@ -176,6 +185,9 @@ mod tests {
             r#"{"_meta":{"ui\/resourceUri":"ui:\/\/x","openai/outputTemplate":"ui:\/\/x"}}"#,
         );
         let want = br#"{"_meta":{"ui/resourceUri":"ui://w/x","openai/outputTemplate":"ui://w/x"}}"#;
-        assert_eq!(&with_app_pages(&escaped, map).unwrap().bytes()[..], want);
+        assert_eq!(
+            &with_app_pages(&escaped, moved_page).unwrap().bytes()[..],
+            want
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Revisions that a server names when it refuses one.
 //!
-//! Owns where they may stand: in the error's data, in its text, in the text of an HTTP status. Does
+//! Owns where they may be: in the error's data, in its text, in the text of an HTTP status. Does
 //! not try them (`ladder.rs`). Invariant: only supported revisions are found, newest first.
 
 use crate::connect_error::ConnectError;
@@ -57,8 +57,11 @@ fn in_rpc_error(error: &RpcError) -> Vec<&'static str> {
 }
 
 fn in_text(text: &[u8]) -> Vec<&'static str> {
-    let named = |revision: &&str| memchr::memmem::find(text, revision.as_bytes()).is_some();
-    SUPPORTED.into_iter().rev().filter(named).collect()
+    SUPPORTED
+        .into_iter()
+        .rev()
+        .filter(|revision| memchr::memmem::find(text, revision.as_bytes()).is_some())
+        .collect()
 }
 
 #[cfg(test)]

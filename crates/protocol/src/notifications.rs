@@ -18,7 +18,7 @@ pub(super) fn list_changed_method(kind: ItemKind) -> &'static str {
     match kind {
         ItemKind::Tools => "notifications/tools/list_changed",
         ItemKind::Prompts => "notifications/prompts/list_changed",
-        // Templates have no notification of their own.
+        // Templates have no separate notification.
         ItemKind::Resources | ItemKind::Templates => "notifications/resources/list_changed",
     }
 }

@@ -23,7 +23,7 @@ struct OpenInputEntry {
     /// Call that the request went to. `None` for a request that belongs to no call.
     call: Option<u64>,
     withdrawn: CancellationToken,
-    /// Queue of that call, which tells its client.
+    /// Queue of that call, which informs its client.
     queue: StrayMessages,
     /// True once the call waits for its client.
     is_asked: bool,
@@ -34,7 +34,7 @@ struct OpenInputEntry {
 pub(super) enum Withdrawal {
     /// There is no such request.
     NotOpen,
-    /// The request is the reader's, who tells its client.
+    /// The request is the reader's, which informs its client.
     Own,
     /// The request is another call's, which gets the notification.
     Passed,
@@ -144,7 +144,7 @@ impl OpenInputs {
         else {
             return Withdrawal::NotOpen;
         };
-        // First the token: the call's client is told only what nobody waits for any more.
+        // First the token: the call's client hears only of what nobody waits for any more.
         entry.withdrawn.cancel();
         if reader.is_some_and(|reader| reader.is_same(&entry.queue)) {
             return Withdrawal::Own;

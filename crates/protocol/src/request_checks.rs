@@ -50,18 +50,13 @@ pub(super) fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     let Some(raw) = params.remove("_meta") else {
         return Ok(JsonObject::new());
     };
-    let wrong = || {
-        let what = if raw.is_object() {
-            "has a member twice"
+    let Some(meta) = raw.as_object() else {
+        return Err(Error::invalid_params(if raw.is_object() {
+            "_meta has a member twice"
         } else {
-            "must be an object"
-        };
-        Error::new(
-            McpErrorKind::InvalidParams,
-            format!("Invalid params: _meta {what}"),
-        )
+            "_meta must be an object"
+        }));
     };
-    let meta = raw.as_object().ok_or_else(wrong)?;
     lookalike_members::reject_lookalikes_in_meta(&meta)?;
     if params.is_empty() {
         // The client gave params, and a server of extensions may demand some.

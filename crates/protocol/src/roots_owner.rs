@@ -100,7 +100,7 @@ impl PendingCalls {
     /// Claims the connection for a caller whose client is asked now, if it is asked for roots.
     /// Returns false if another client's are there.
     pub(super) fn claim_roots(&self, caller: &Caller, kind: InputKind) -> bool {
-        // A client without roots is not asked, and tells the server nothing.
+        // A client without roots is not asked, so the server learns nothing.
         kind != InputKind::Roots
             || !caller.capabilities.roots
             || owner_of(caller).is_none_or(|owner| self.roots_owner().claim(&owner, caller))

@@ -1,7 +1,7 @@
 //! What a server asks its clients for, as far as it was seen. Shared by all its connections.
 //!
 //! Owns the record and the wake-up for what is new in it. Does not read messages
-//! (`correlation.rs`). Invariant: a server that asked once counts as asking for ever.
+//! (`correlation.rs`). Invariant: a server that asked once counts as asking forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -15,69 +15,73 @@ pub(super) fn read_capabilities(
     capabilities: &JsonObject,
     options: &ConnectOptions,
 ) -> ServerCapabilities {
-    let part = |name: &str| capabilities.get_object(name);
-    let flag = |part: &Option<JsonObject>, name: &str| {
-        part.as_ref()
-            .and_then(|p| p.get(name))
-            .is_some_and(|v| &v.bytes()[..] == b"true")
-    };
-    let tools = part("tools");
-    let prompts = part("prompts");
-    let resources = part("resources");
+    let tools = capabilities.get_object("tools");
+    let prompts = capabilities.get_object("prompts");
+    let resources = capabilities.get_object("resources");
     ServerCapabilities {
-        tools_changes: flag(&tools, "listChanged"),
-        prompts_changes: flag(&prompts, "listChanged"),
-        resources_changes: flag(&resources, "listChanged"),
-        subscribe: flag(&resources, "subscribe"),
+        tools_changes: has_flag(tools.as_ref(), "listChanged"),
+        prompts_changes: has_flag(prompts.as_ref(), "listChanged"),
+        resources_changes: has_flag(resources.as_ref(), "listChanged"),
+        subscribe: has_flag(resources.as_ref(), "subscribe"),
         subscribe_untried: false,
         tools: tools.is_some(),
         prompts: prompts.is_some(),
         resources: resources.is_some(),
-        completions: part("completions").is_some(),
-        logging: part("logging").is_some(),
+        completions: capabilities.get_object("completions").is_some(),
+        logging: capabilities.get_object("logging").is_some(),
         tasks: None,
         extensions: extensions::read_announced(capabilities, "extensions", options),
         experimental: extensions::read_announced(capabilities, "experimental", options),
     }
 }
 
+fn has_flag(part: Option<&JsonObject>, name: &str) -> bool {
+    part.is_some_and(|part| part.is_true(name))
+}
+
 /// Writes a server's capabilities.
 pub(super) fn write_capabilities(capabilities: &ServerCapabilities) -> JsonObject {
-    let flags = |members: &[(&'static str, bool)]| {
-        let set = members.iter().filter(|(_, on)| *on);
-        set.fold(JsonObject::new(), |object, (name, _)| {
-            object.with(name, RawJson::literal("true"))
-        })
-        .to_raw()
-    };
-    let mut written = JsonObject::new();
-    let mut add = |on: bool, name: &'static str, value: RawJson| {
-        if on {
-            written.set(ByteString::literal(name), value);
-        }
-    };
-    add(
-        capabilities.tools,
-        "tools",
-        flags(&[("listChanged", capabilities.tools_changes)]),
-    );
-    add(
-        capabilities.prompts,
-        "prompts",
-        flags(&[("listChanged", capabilities.prompts_changes)]),
-    );
     let resources = [
         ("listChanged", capabilities.resources_changes),
         ("subscribe", capabilities.subscribe),
     ];
-    add(capabilities.resources, "resources", flags(&resources));
-    add(capabilities.completions, "completions", flags(&[]));
-    add(capabilities.logging, "logging", flags(&[]));
-    for (name, announced) in [
-        ("experimental", &capabilities.experimental),
-        ("extensions", &capabilities.extensions),
-    ] {
-        add(!announced.is_empty(), name, announced.to_raw());
+    let members = [
+        (
+            capabilities.tools,
+            "tools",
+            flags(&[("listChanged", capabilities.tools_changes)]),
+        ),
+        (
+            capabilities.prompts,
+            "prompts",
+            flags(&[("listChanged", capabilities.prompts_changes)]),
+        ),
+        (capabilities.resources, "resources", flags(&resources)),
+        (capabilities.completions, "completions", flags(&[])),
+        (capabilities.logging, "logging", flags(&[])),
+        (
+            !capabilities.experimental.is_empty(),
+            "experimental",
+            capabilities.experimental.to_raw(),
+        ),
+        (
+            !capabilities.extensions.is_empty(),
+            "extensions",
+            capabilities.extensions.to_raw(),
+        ),
+    ];
+    let mut written = JsonObject::new();
+    for (_, name, value) in members.into_iter().filter(|(on, ..)| *on) {
+        written.set(ByteString::literal(name), value);
     }
     written
+}
+
+/// Writes the flags that are set.
+fn flags(members: &[(&'static str, bool)]) -> RawJson {
+    let set = members.iter().filter(|(_, on)| *on);
+    set.fold(JsonObject::new(), |object, (name, _)| {
+        object.with(name, RawJson::literal("true"))
+    })
+    .to_raw()
 }

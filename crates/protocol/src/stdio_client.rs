@@ -1,7 +1,7 @@
 //! Client on a pipe: both eras, as each of its messages says.
 //!
 //! Owns the dispatch of messages to the eras, and the end of the client. Does not read or write the
-//! pipe. Invariant: an immediate response reserves its permit before any work begins. So a client
+//! pipe. Invariant: an immediate response reserves its permit before any work starts. So a client
 //! that does not read gets no further responses.
 
 use moongate_telemetry::{DroppedItem, Limit, MemoryHolder};
@@ -119,7 +119,7 @@ impl StdioClient {
         Ok(())
     }
 
-    /// Sends an error for input that was no message.
+    /// Sends an error for input that wasn't a message.
     pub async fn send_error(
         &self,
         id: Option<&RequestId>,
@@ -226,17 +226,14 @@ impl StdioClient {
     }
 
     fn start_batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, permit: OutboxPermit) {
-        let no_session = || {
-            Error::new(
-                McpErrorKind::InvalidRequest,
-                "Invalid request: a client starts with a single initialize",
-            )
-        };
         // Only a session knows if its revision has batches. 2025-06-18/changelog.mdx: "Remove
         // support for JSON-RPC batching".
         let begun = match &self.session {
             Some(session) => session.batch(items, &self.tasks),
-            None => Err(no_session()),
+            None => Err(Error::new(
+                McpErrorKind::InvalidRequest,
+                "Invalid request: a client starts with a single initialize",
+            )),
         };
         if let Err(error) = begun {
             write_parts(permit, &[legacy::encode_refusal(None, &error)]);

@@ -73,16 +73,15 @@ mod tests {
 
     use super::*;
 
+    fn message(n: usize) -> RpcMessage {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#);
+        RpcMessage::parse(&Bytes::from(text)).unwrap()
+    }
+
     #[tokio::test]
     async fn stray_messages_keep_their_order_and_are_bounded() {
         let queue = StrayMessages::default();
         assert!(queue.next().now_or_never().is_none());
-        let message = |n: usize| {
-            RpcMessage::parse(&Bytes::from(format!(
-                r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#
-            )))
-            .unwrap()
-        };
         for n in 0..WAITING_MAX {
             assert!(queue.push(message(n)));
         }

@@ -17,7 +17,8 @@ pub(super) struct TimeMembers {
 /// Extracts a task from a result. Members around it stay. `None` if there is no task.
 pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Option<TaskState> {
     let id = result.get_string("taskId")?;
-    // A task with an unknown status is none: nobody could tell whether it is over.
+    // A task with an unknown status doesn't count as one, because nobody could see whether it is
+    // over.
     let status = TaskStatus::from_name(&result.get_string("status")?)?;
     let meta = result.remove("_meta");
     let mut members = std::mem::take(result);
@@ -138,7 +139,8 @@ mod tests {
         result.set(ByteString::literal("_meta"), RawJson::literal("{\"k\":1}"));
         let task = extract_task(&mut result, &WORDS).unwrap();
         assert_eq!(&result.bytes()[..], br#"{"_meta":{"k":1}}"#);
-        assert_eq!((task.id.as_str(), task.status), ("a", TaskStatus::Working));
+        assert_eq!(task.id.as_str(), "a");
+        assert_eq!(task.status, TaskStatus::Working);
         assert_eq!(task.poll_delay().as_millis(), 50, "no faster than that");
         assert_eq!(
             write_members(&task, task.status, &WORDS).bytes(),
@@ -153,6 +155,12 @@ mod tests {
         }
     }
 
+    fn support_of(word: &str) -> TaskSupport {
+        task_support(Some(&object(&format!(
+            r#"{{"execution":{{"taskSupport":"{word}"}}}}"#
+        ))))
+    }
+
     #[test]
     fn tools_are_offered_unless_they_say_otherwise() {
         let plain = RawJson::literal(r#"{"name":"a"}"#);
@@ -165,13 +173,12 @@ mod tests {
             None
         );
         assert_eq!(task_support(None), TaskSupport::Forbidden);
-        let of = |word: &str| {
-            task_support(Some(&object(&format!(
-                r#"{{"execution":{{"taskSupport":"{word}"}}}}"#
-            ))))
-        };
         assert_eq!(
-            [of("optional"), of("required"), of("x")],
+            [
+                support_of("optional"),
+                support_of("required"),
+                support_of("x")
+            ],
             [
                 TaskSupport::Optional,
                 TaskSupport::Required,

@@ -53,20 +53,31 @@ pub(super) fn copy_headers(meta: &mut JsonObject, headers: &HeaderMap) {
 /// lower-case hex.
 fn is_parent(value: &str) -> bool {
     let mut parts = value.split('-');
-    let mut next = |length: usize| {
-        let part = parts.next().filter(|part| part.len() == length)?;
-        part.bytes()
-            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-            .then_some(part)
-    };
-    let (Some(version), Some(trace), Some(parent), Some(_)) =
-        (next(2), next(32), next(16), next(2))
-    else {
+    let (Some(version), Some(trace), Some(parent), Some(_)) = (
+        next_part(&mut parts, 2),
+        next_part(&mut parts, 32),
+        next_part(&mut parts, 16),
+        next_part(&mut parts, 2),
+    ) else {
         return false;
     };
-    let named = |part: &str| part.bytes().any(|b| b != b'0');
     // Later versions may have further fields; version 00 has none.
-    version != "ff" && named(trace) && named(parent) && (version != "00" || parts.next().is_none())
+    version != "ff"
+        && has_nonzero(trace)
+        && has_nonzero(parent)
+        && (version != "00" || parts.next().is_none())
+}
+
+/// Returns the next part if it has this length and lower-case hexadecimal digits.
+fn next_part<'a>(parts: &mut impl Iterator<Item = &'a str>, length: usize) -> Option<&'a str> {
+    let part = parts.next().filter(|part| part.len() == length)?;
+    part.bytes()
+        .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        .then_some(part)
+}
+
+fn has_nonzero(part: &str) -> bool {
+    part.bytes().any(|b| b != b'0')
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Arguments: names and descriptions from a tool's JSON Schema, for the index.
 //!
 //! Owns reading them. Does not describe types (`signature.rs`). Invariant: a schema that is too
-//! large or no JSON has no arguments, and is no error.
+//! large or not JSON has no arguments, and isn't an error.
 
 use serde_json::Value;
 

@@ -47,7 +47,7 @@ impl<Id> SearchIndex<Id> {
         }
     }
 
-    /// Inserts the tools of a server, in place of those that it had.
+    /// Inserts a server's tools, and replaces those that it had.
     pub fn replace_server<'a>(
         &mut self,
         server: ServerDocument,
@@ -84,7 +84,7 @@ impl<Id: Clone> SearchIndex<Id> {
         filter: impl Fn(&Id) -> bool,
         limit: usize,
     ) -> Vec<SearchHit<Id>> {
-        // The filter runs before any statistics. Otherwise a score would tell how often hidden
+        // The filter runs before any statistics. Otherwise a score would reveal how often hidden
         // tools have a word.
         let visible = VisibleTools::new(
             self.segments.iter().map(|segment| &**segment),
@@ -104,13 +104,13 @@ impl<Id: Clone> SearchIndex<Id> {
             .filter(|ranked| ranked.name != NameMatch::None || ranked.score.matched != 0)
             .collect();
         if found.len() > limit && limit > 0 {
-            // Of 10,000 tools a caller wants five: only those are worth sorting. Exposed names are
+            // Of 10,000 tools a caller needs five: only those are worth sorting. Exposed names are
             // unique, so no tie is left to chance.
             found.select_nth_unstable_by(limit - 1, RankedTool::order);
         }
         found.truncate(limit);
         found.sort_unstable_by(RankedTool::order);
-        // One floor for all: a first hit that fits may have weaker ones beside it, which a task
+        // One floor for all: a first hit that fits may have weaker ones next to it, which a task
         // needs, too.
         let floor = self.weights.floor * scores.possible;
         if found
@@ -135,12 +135,10 @@ struct RankedTool<'a, Id> {
 
 impl<Id: Clone> RankedTool<'_, Id> {
     fn order(&self, other: &Self) -> Ordering {
-        let by_score = || other.score.score.total_cmp(&self.score.score);
-        let by_name = || self.tool.exposed_name.cmp(&other.tool.exposed_name);
         self.name
             .cmp(&other.name)
-            .then_with(by_score)
-            .then_with(by_name)
+            .then_with(|| other.score.score.total_cmp(&self.score.score))
+            .then_with(|| self.tool.exposed_name.cmp(&other.tool.exposed_name))
     }
 
     fn hit(&self, words: &[QueryWord], possible: f32) -> SearchHit<Id> {

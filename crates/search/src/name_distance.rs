@@ -7,7 +7,7 @@
 const EDITS_MAX: usize = 3;
 /// Characters of a name that are compared. A comparison takes the product of both lengths.
 const COMPARED_MAX: usize = 128;
-/// Shortest beginning that stands for a whole name, in letters.
+/// Shortest prefix that stands for a whole name, in letters.
 const BEGINNING_MIN: usize = 3;
 
 /// Returns the number of edits between two names, if it is small. Case and separators do not count.
@@ -15,7 +15,7 @@ pub fn few_edits(wanted: &str, name: &str) -> Option<usize> {
     edits(&plain(wanted), &plain(name)).filter(|edits| *edits <= edits_max(wanted, name))
 }
 
-/// Returns the same, and for a name of which only the beginning is written, the limit of edits.
+/// Returns the same, and for a name of which only the start is written, the limit of edits.
 pub fn few_edits_or_beginning(wanted: &str, name: &str) -> Option<usize> {
     let beginning = plain(wanted);
     let begins = beginning.chars().count() >= BEGINNING_MIN && plain(name).starts_with(&beginning);
@@ -47,8 +47,14 @@ fn edits(one: &str, other: &str) -> Option<usize> {
     if one.is_empty() || other.is_empty() || one.len().abs_diff(other.len()) > 4 * EDITS_MAX {
         return None;
     }
-    let cut = |name: &str| name.chars().take(COMPARED_MAX).collect::<String>();
-    Some(strsim::osa_distance(&cut(one), &cut(other)))
+    Some(strsim::osa_distance(
+        &compared_part(one),
+        &compared_part(other),
+    ))
+}
+
+fn compared_part(name: &str) -> String {
+    name.chars().take(COMPARED_MAX).collect()
 }
 
 #[cfg(test)]

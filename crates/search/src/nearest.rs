@@ -22,8 +22,8 @@ impl Spelling {
         }
     }
 
-    /// Tells whether a word of this shape can be near. Rules out nearly all words at the price of a
-    /// few instructions.
+    /// Returns false if no word of this shape can be near. Rules out nearly all words at the price
+    /// of a few instructions.
     ///
     /// A near word shares a part of all trigrams that both have. Each bit that it lacks stands for
     /// at least one trigram that it lacks, and it has at least as many trigrams as bits.
@@ -68,7 +68,7 @@ fn collect_trigrams(word: &str, found: &mut Vec<u64>) {
     found.dedup();
 }
 
-/// Trigrams of a word. Two spaces before it and one behind it weigh its beginning.
+/// Trigrams of a word. Two spaces before it and one behind it weigh its start.
 fn trigrams(word: &str) -> impl Iterator<Item = u64> {
     // 21 bits hold any Unicode character, so three of them fit into one number without a hash.
     let mut window = u64::from(b' ') << 21 | u64::from(b' ');
@@ -86,11 +86,17 @@ mod tests {
                          wether file files a \
                          calendar calender message massage 中文 文中";
 
+    fn are_near(a: &str, b: &str) -> bool {
+        Spelling::new(a).similarity(b, &mut Vec::new()).is_some()
+    }
+
     #[test]
     fn typos_are_near_and_others_are_not() {
-        let near = |a: &str, b: &str| Spelling::new(a).similarity(b, &mut Vec::new()).is_some();
-        assert!(near("serach", "search") && near("isue", "issue") && near("calender", "calendar"));
-        assert!(!near("weather", "message") && !near("file", "issue"));
+        assert!(are_near("serach", "search"));
+        assert!(are_near("isue", "issue"));
+        assert!(are_near("calender", "calendar"));
+        assert!(!are_near("weather", "message"));
+        assert!(!are_near("file", "issue"));
         assert_eq!(
             Spelling::new("file").similarity("file", &mut Vec::new()),
             Some(1.0)
@@ -101,8 +107,7 @@ mod tests {
     fn shapes_rule_out_no_near_word() {
         for a in WORDS.split(' ') {
             let spelling = Spelling::new(a);
-            let is_near = |b: &&str| spelling.similarity(b, &mut Vec::new()).is_some();
-            for b in WORDS.split(' ').filter(is_near) {
+            for b in WORDS.split(' ').filter(|b| are_near(a, b)) {
                 assert!(spelling.may_be_near(spelling_shape(b)), "{a} {b}");
             }
         }

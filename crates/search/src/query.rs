@@ -27,7 +27,7 @@ pub(crate) fn query_words(query: &str) -> Vec<QueryWord> {
         // Comparing with all known words is cheap here: there are at most 64.
         let stem = stem(word.text);
         match words.iter_mut().find(|known| known.stem == stem) {
-            // A word that also stands alone counts even if it is found nowhere.
+            // A word that is also alone counts even if it is found nowhere.
             Some(known) => known.joined &= word.joined,
             None => words.push(QueryWord {
                 stem,

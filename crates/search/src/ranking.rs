@@ -206,24 +206,26 @@ impl<'a, Id> VisibleTools<'a, Id> {
     /// read.
     fn raise(&self, word: &VisibleWord, factor: f32, best: &mut [f32]) {
         let worth = factor * self.rarity(word.tools);
-        let raise = |best: &mut f32, count: f32| {
-            *best = best.max(worth * count / (self.weights.saturation + count))
-        };
         for (n, word) in &word.parts {
             let part = &self.segments[*n];
             let slots = &mut best[part.base..part.base + part.segment.tools.len()];
             let server_count = weigh(&part.server_worth, &word.server_counts);
             if server_count > 0.0 {
-                slots.iter_mut().for_each(|best| raise(best, server_count));
+                slots
+                    .iter_mut()
+                    .for_each(|best| self.raise_score(best, worth, server_count));
             }
             for posting in word.postings {
                 let at = posting.tool as usize;
-                raise(
-                    &mut slots[at],
-                    server_count + weigh(&part.tool_worth[at], &posting.counts),
-                );
+                let count = server_count + weigh(&part.tool_worth[at], &posting.counts);
+                self.raise_score(&mut slots[at], worth, count);
             }
         }
+    }
+
+    /// Raises one score to what a word is worth with this count.
+    fn raise_score(&self, best: &mut f32, worth: f32, count: f32) {
+        *best = best.max(worth * count / (self.weights.saturation + count));
     }
 
     /// Words with the most similar spelling.
@@ -270,14 +272,18 @@ fn field_worth(field: &FieldWeight, length: u16, average: f32) -> f32 {
 
 impl<Id> VisibleSegment<'_, Id> {
     fn set_worth(&mut self, fields: &[FieldWeight; 6], averages: &[f32; 6]) {
-        let worth =
-            |field: usize, length: u16| field_worth(&fields[field], length, averages[field]);
         let tools = self.segment.tools.iter();
         self.tool_worth = tools
-            .map(|tool| array::from_fn(|field| worth(field, tool.lengths[field])))
+            .map(|tool| array::from_fn(|n| field_worth(&fields[n], tool.lengths[n], averages[n])))
             .collect();
-        self.server_worth =
-            array::from_fn(|field| worth(TOOL_FIELDS + field, self.segment.server_lengths[field]));
+        self.server_worth = array::from_fn(|n| {
+            let field = TOOL_FIELDS + n;
+            field_worth(
+                &fields[field],
+                self.segment.server_lengths[n],
+                averages[field],
+            )
+        });
     }
 
     /// Number of visible tools that a word counts for.
@@ -285,7 +291,7 @@ impl<Id> VisibleSegment<'_, Id> {
         if word.server_counts.iter().any(|count| *count > 0) {
             self.count
         } else if self.count == self.segment.tools.len() {
-            // All tools of the server are visible, so no posting needs a look.
+            // All tools of the server are visible, so no posting needs a check.
             word.postings.len()
         } else {
             word.postings

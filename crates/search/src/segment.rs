@@ -1,7 +1,7 @@
 //! Segments: the words of one server, with the tools that have them.
 //!
 //! Owns the postings and their bounds. Does not rank. Invariant: a tool costs at most
-//! `MAX_TOOL_BYTES` beside its names, whatever its texts are, and what is kept of it depends on no
+//! `MAX_TOOL_BYTES` besides its names, whatever its texts are, and what is kept of it depends on no
 //! other tool.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::weights::{SERVER_FIELDS, TOOL_FIELDS, TextField};
 
 /// Memory for the words of one tool.
 const MAX_TOOL_BYTES: usize = 5_500;
-/// Memory of one word beside its letters: an entry, a prefix, a shape, a posting.
+/// Memory of one word besides its letters: an entry, a prefix, a shape, a posting.
 const WORD_OVERHEAD: usize = size_of::<WordEntry>() + 2 * size_of::<u64>() + size_of::<Posting>();
 /// Read from a description, or from all descriptions of arguments together.
 const MAX_TEXT: usize = 4096;
@@ -98,7 +98,7 @@ impl<Id> Segment<Id> {
 
     /// Finds a word, whose prefix the caller computes once for all segments.
     pub(crate) fn find(&self, stem: &str, prefix: u64) -> Option<SegmentWord<'_>> {
-        // Numbers beside each other in memory, so this touches few cache lines and no text.
+        // Numbers next to each other in memory, so this touches few cache lines and no text.
         let first = self.prefixes.partition_point(|other| *other < prefix);
         let same = self.prefixes[first..]
             .iter()
@@ -203,12 +203,12 @@ impl SegmentBuilder {
         // important words.
         text.add(TextField::OwnName, cut(document.own_name, MAX_NAME));
         text.add(TextField::Description, cut(document.description, MAX_TEXT));
-        let arguments = || document.arguments.iter().take(MAX_ARGUMENTS);
-        for argument in arguments() {
+        let arguments = &document.arguments[..document.arguments.len().min(MAX_ARGUMENTS)];
+        for argument in arguments {
             text.add(TextField::ArgumentNames, cut(&argument.name, MAX_NAME));
         }
         let mut room = MAX_TEXT;
-        for argument in arguments() {
+        for argument in arguments {
             let part = cut(&argument.description, room);
             text.add(TextField::ArgumentTexts, part);
             // One limit for all arguments together: a hundred long descriptions cost no more than
@@ -233,7 +233,7 @@ impl SegmentBuilder {
         for (stem, number) in &stems {
             text.push_str(stem);
             let word = &mut self.words[*number as usize];
-            // From here on, `last` is the place of the next posting.
+            // From here on, `last` is the position of the next posting.
             word.last = next;
             next += word.postings as usize;
             entries.push(WordEntry {
@@ -250,9 +250,9 @@ impl SegmentBuilder {
             next
         ];
         for (number, posting) in self.postings {
-            let place = &mut self.words[number as usize].last;
-            postings[*place] = posting;
-            *place += 1;
+            let position = &mut self.words[number as usize].last;
+            postings[*position] = posting;
+            *position += 1;
         }
         let prefixes = stems.iter().map(|(stem, _)| word_prefix(stem)).collect();
         let shapes = stems.iter().map(|(stem, _)| spelling_shape(stem)).collect();
@@ -344,7 +344,7 @@ mod tests {
     use super::*;
     use crate::document::ArgumentText;
 
-    /// Memory of a server with one tool, beside names.
+    /// Memory of a server with one tool, besides names.
     fn bytes_of(description: &str, arguments: &[ArgumentText]) -> usize {
         let tool = ToolDocument {
             id: 0,
@@ -366,20 +366,22 @@ mod tests {
 
     #[test]
     fn hostile_texts_cost_no_more_than_their_cap() {
-        let distinct = |n: usize| {
-            (0..n)
-                .map(|n| format!("w{n:x}ord{n:x}tail"))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
         assert!(bytes_of(&"word ".repeat(200_000), &[]) < 200);
         assert!(bytes_of(&"w".repeat(1_000_000), &[]) < 200);
-        assert!(bytes_of(&distinct(10_000), &[]) <= MAX_TOOL_BYTES + 200);
-        let argument = |n: usize| ArgumentText {
-            name: format!("argument{n}"),
-            description: distinct(100),
-        };
-        let arguments: Vec<ArgumentText> = (0..500).map(argument).collect();
-        assert!(bytes_of(&distinct(10_000), &arguments) <= MAX_TOOL_BYTES + 200);
+        assert!(bytes_of(&distinct_words(10_000), &[]) <= MAX_TOOL_BYTES + 200);
+        let arguments: Vec<ArgumentText> = (0..500)
+            .map(|n| ArgumentText {
+                name: format!("argument{n}"),
+                description: distinct_words(100),
+            })
+            .collect();
+        assert!(bytes_of(&distinct_words(10_000), &arguments) <= MAX_TOOL_BYTES + 200);
+    }
+
+    fn distinct_words(count: usize) -> String {
+        (0..count)
+            .map(|n| format!("w{n:x}ord{n:x}tail"))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }

@@ -74,11 +74,9 @@ impl<'a> SignatureWriter<'a> {
             .filter_map(Value::as_str)
             .collect();
         let is_required = |name: &str| required.contains(&name);
-        let properties = || object_properties(self.root, object);
-        let first = properties().filter(|(name, _)| is_required(name));
-        let ordered: Vec<(&String, &Value)> = first
-            .chain(properties().filter(|(name, _)| !is_required(name)))
-            .collect();
+        let first = object_properties(self.root, object).filter(|(name, _)| is_required(name));
+        let rest = object_properties(self.root, object).filter(|(name, _)| !is_required(name));
+        let ordered: Vec<(&String, &Value)> = first.chain(rest).collect();
         let mut text = String::new();
         for (name, property) in ordered {
             let separator = if text.is_empty() { "" } else { ", " };
@@ -104,7 +102,7 @@ impl<'a> SignatureWriter<'a> {
     ) -> String {
         let mark = if is_required { "" } else { "?" };
         let kind = self.kind(schema, depth);
-        // A default beside a `$ref` belongs to this argument, and wins over that of the shared
+        // A default next to a `$ref` belongs to this argument, and wins over that of the shared
         // type.
         let default = schema
             .get("default")
@@ -144,16 +142,16 @@ impl<'a> SignatureWriter<'a> {
             }
         }
         match schema.get("type") {
-            Some(Value::String(name)) => self.named(name, schema, depth),
+            Some(Value::String(name)) => self.kind_by_name(name, schema, depth),
             Some(Value::Array(names)) => union(
                 names
                     .iter()
                     .filter_map(Value::as_str)
-                    .map(|name| self.named(name, schema, depth)),
+                    .map(|name| self.kind_by_name(name, schema, depth)),
             ),
-            _ if schema.get("properties").is_some() => self.named("object", schema, depth),
-            _ if schema.get("items").is_some() => self.named("array", schema, depth),
-            // Composed of several: the first that says something stands for all.
+            _ if schema.get("properties").is_some() => self.kind_by_name("object", schema, depth),
+            _ if schema.get("items").is_some() => self.kind_by_name("array", schema, depth),
+            // Composed of several: the first that says something counts for all.
             _ => match schema
                 .get("allOf")
                 .and_then(Value::as_array)
@@ -165,7 +163,7 @@ impl<'a> SignatureWriter<'a> {
         }
     }
 
-    fn named(&mut self, name: &str, schema: &'a Value, depth: usize) -> String {
+    fn kind_by_name(&mut self, name: &str, schema: &'a Value, depth: usize) -> String {
         match name {
             "array" => match schema.get("items").filter(|items| items.is_object()) {
                 Some(items) => {
@@ -197,7 +195,7 @@ fn union(parts: impl Iterator<Item = String>) -> String {
         if known.contains(&part) {
             continue;
         }
-        // Checked after the duplicates: a repeated part takes no place.
+        // Checked after the duplicates: a repeated part takes no room.
         if known.len() == MAX_ALTERNATIVES {
             known.push("…".to_owned());
             break;
@@ -219,8 +217,11 @@ fn literal(value: &Value) -> Option<String> {
 
 /// Name of an argument: in quotes if it could be taken for something else.
 fn argument_name(name: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@');
-    if !name.is_empty() && name.chars().all(is_plain) {
+    if !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_alphanumeric() || "_-.$@".contains(c))
+    {
         name.to_owned()
     } else {
         Value::from(name).to_string()

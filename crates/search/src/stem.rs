@@ -10,7 +10,7 @@ pub(crate) fn stem(word: &str) -> String {
     word
 }
 
-/// Cuts a word to its stem where it stands.
+/// Cuts a word to its stem in place.
 pub(crate) fn cut_to_stem(word: &mut String) {
     // Other alphabets have other inflections. Short words, such as `bed` and `ads`, lose their
     // meaning.

@@ -96,11 +96,11 @@ const STOP_WORDS: [&str; 81] = [
 /// Word of a text, in lower case.
 pub(crate) struct TextWord<'a> {
     pub(crate) text: &'a str,
-    /// Whole of several parts, such as `github` beside `git` and `hub` from `GitHub`.
+    /// Whole of several parts, such as `github` next to `git` and `hub` from `GitHub`.
     pub(crate) joined: bool,
 }
 
-/// Calls `visit` with each word that is no stop word. It returns false to end.
+/// Calls `visit` with each word that isn't a stop word. It returns false to end.
 pub(crate) fn for_each_word(text: &str, mut visit: impl FnMut(TextWord) -> bool) {
     let mut buffer = String::new();
     let mut emit = |word: &str, joined: bool| {
@@ -216,7 +216,7 @@ fn emit_part(part: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
         .skip(2)
         .chain([part.len()]);
     let starts = part.char_indices().map(|(at, _)| at);
-    // Pairs overlap, so that a query of two characters finds them wherever a word begins.
+    // Pairs overlap, so that a query of two characters finds them wherever a word starts.
     starts
         .zip(ends)
         .all(|(start, end)| emit(&part[start..end], false))

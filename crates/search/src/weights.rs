@@ -46,6 +46,15 @@ pub struct FieldWeight {
     pub length_penalty: f32,
 }
 
+impl FieldWeight {
+    fn new(weight: f32, length_penalty: f32) -> FieldWeight {
+        FieldWeight {
+            weight,
+            length_penalty,
+        }
+    }
+}
+
 /// Numbers of the ranking.
 #[derive(Clone, Debug)]
 pub struct RankingWeights {
@@ -63,18 +72,14 @@ pub struct RankingWeights {
 
 impl Default for RankingWeights {
     fn default() -> RankingWeights {
-        let field = |weight, length_penalty| FieldWeight {
-            weight,
-            length_penalty,
-        };
         RankingWeights {
             fields: [
-                field(2.0, 0.3),
-                field(1.0, 0.5),
-                field(0.5, 0.3),
-                field(0.3, 0.5),
-                field(2.0, 0.1),
-                field(0.2, 0.5),
+                FieldWeight::new(2.0, 0.3),
+                FieldWeight::new(1.0, 0.5),
+                FieldWeight::new(0.5, 0.3),
+                FieldWeight::new(0.3, 0.5),
+                FieldWeight::new(2.0, 0.1),
+                FieldWeight::new(0.2, 0.5),
             ],
             saturation: 0.9,
             synonym: 0.4,

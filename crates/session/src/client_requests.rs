@@ -92,7 +92,7 @@ impl ClientRequests {
     }
 
     /// Passes the client's progress on to the server of the request that the token names. Returns
-    /// false if there is none, or its server wants no progress.
+    /// false if there is none, or its server asked for no progress.
     pub fn report_progress(&self, token: &RawJson, params: JsonObject) -> bool {
         let Some(number) = request_number(token) else {
             return false;

@@ -21,7 +21,7 @@ impl Sessions {
             return true;
         }
         self.principal_with_most(table).is_some_and(|most| self.evict_longest_idle(table, &most))
-            // A session without a client is worth less than one that begins.
+            // A session without a client is worth less than one that starts.
             || self.evict_persisted(None)
     }
 

@@ -45,8 +45,8 @@ impl FairByteBudget {
         })
     }
 
-    /// Returns a session's share. Anonymous callers cannot be told apart, so each session counts as
-    /// a principal.
+    /// Returns a session's share. Anonymous callers cannot be distinguished, so each session counts
+    /// as a principal.
     pub(super) fn share(self: &Arc<Self>, principal: &Principal) -> PrincipalShare {
         let counter = if principal.id == Principal::ANONYMOUS {
             Arc::default()
@@ -79,15 +79,14 @@ impl PrincipalShare {
         // Not atomic with the total: concurrent sessions may exceed the share of their principal,
         // but never the total.
         let counter = self.own.load(Ordering::Relaxed);
-        let fits = |used: usize| {
-            let sum = used.checked_add(size)?;
-            let free = self.budget.total.checked_sub(sum)?;
-            (counter.saturating_add(size) <= free.saturating_mul(MAX_SHARE)).then_some(sum)
-        };
         let taken = self
             .budget
             .used
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                let sum = used.checked_add(size)?;
+                let free = self.budget.total.checked_sub(sum)?;
+                (counter.saturating_add(size) <= free.saturating_mul(MAX_SHARE)).then_some(sum)
+            })
             .is_ok();
         if taken {
             self.own.fetch_add(size, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! GET stream of a session, as the session sees it between two connections of its client.
 //!
 //! Owns the messages that wait for the stream, and its subscription while no connection is open.
-//! Does not write the stream. Invariant: a session has one open stream, and one that begins ends
+//! Does not write the stream. Invariant: a session has one open stream, and one that starts ends
 //! the one before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ impl GetStreamState {
         }
     }
 
-    /// Begins a stream under `token` and ends the one before. A client that opens a second stream
+    /// Starts a stream under `token` and ends the one before. A client that opens a second stream
     /// has lost the first.
     pub(super) fn open(&self, token: CancellationToken) {
         // 2025-11-25/basic/transports.mdx, Multiple Connections: the server "MUST NOT broadcast the
@@ -71,7 +71,7 @@ impl GetStreamState {
         let Some(notifications) = retained.as_mut() else {
             return false;
         };
-        // Found once, it stays found. Looking again would only wrap the stream once more.
+        // Found once, it stays found. Looking again would only wrap the stream again.
         if !self.has_unread.load(Ordering::Relaxed) {
             // Unconstrained, because a spent cooperative budget would make a ready stream look
             // empty.

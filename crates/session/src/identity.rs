@@ -67,7 +67,7 @@ impl SessionIdentity {
 
     /// Replaces the caller by the one that `initialize` declared.
     pub fn replace_caller(&self, caller: Caller) {
-        // The token stays the same. Tasks that began before `initialize` wait for it, too.
+        // The token stays the same. Tasks that started before `initialize` wait for it, too.
         let Caller { ended, channel, .. } = (**self.caller.load()).clone();
         self.caller.store(Arc::new(Caller {
             session: Some(self.id.clone()),

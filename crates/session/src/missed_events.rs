@@ -1,6 +1,6 @@
 //! Events that a session's client could not get, in a previous process or during sleep.
 //!
-//! Owns what the client is still to be told about them. Does not tell it. Invariant: each is told
+//! Owns what the client must still learn about them. Does not send it. Invariant: each is reported
 //! once.
 
 use std::collections::HashMap;

@@ -139,6 +139,10 @@ mod tests {
     use moongate_telemetry::Metrics;
     use moongate_testing::principal;
 
+    fn message(byte: u8, size: usize) -> Bytes {
+        Bytes::from(vec![byte; size])
+    }
+
     #[tokio::test]
     async fn the_outbox_is_bounded_in_bytes_and_evicts_the_oldest() {
         let metrics = Metrics::new();
@@ -146,26 +150,30 @@ mod tests {
         let share = budget.share(&principal(1));
         let dropped = metrics.calls.dropped.series(DroppedItem::Outbox);
         let outbox = Outbox::new(100, share, dropped.clone());
-        let of = |byte: u8, size: usize| Bytes::from(vec![byte; size]);
         assert!(
-            !outbox.push(of(1, 40), Some(ByteString::literal("a")))
-                && !outbox.push(of(2, 60), None)
+            !outbox.push(message(1, 40), Some(ByteString::literal("a")))
+                && !outbox.push(message(2, 60), None)
         );
         assert_eq!(metrics.clients.outbox_bytes.get(), 100);
-        assert!(outbox.push(of(3, 10), None), "the oldest one makes room");
-        assert_eq!((metrics.clients.outbox_bytes.get(), dropped.get()), (70, 1));
         assert!(
-            outbox.push(of(4, 101), None),
+            outbox.push(message(3, 10), None),
+            "the oldest one makes room"
+        );
+        assert_eq!(metrics.clients.outbox_bytes.get(), 70);
+        assert_eq!(dropped.get(), 1);
+        assert!(
+            outbox.push(message(4, 101), None),
             "what is larger than all has no room"
         );
-        assert_eq!((metrics.clients.outbox_bytes.get(), dropped.get()), (70, 2));
+        assert_eq!(metrics.clients.outbox_bytes.get(), 70);
+        assert_eq!(dropped.get(), 2);
         assert_eq!(outbox.next().now_or_never().unwrap()[0], 2);
-        outbox.push(of(5, 20), Some(ByteString::literal("b")));
+        outbox.push(message(5, 20), Some(ByteString::literal("b")));
         outbox.remove_about(&ByteString::literal("b"));
         assert_eq!(outbox.next().now_or_never().unwrap()[0], 3);
         assert!(outbox.next().now_or_never().is_none());
         assert_eq!(metrics.clients.outbox_bytes.get(), 0);
-        outbox.push(of(6, 30), None);
+        outbox.push(message(6, 30), None);
         drop(outbox);
         assert_eq!(metrics.clients.outbox_bytes.get(), 0);
     }

@@ -103,10 +103,10 @@ impl Session {
             self.client_requests.elicitation_opened(&page);
         }
         name_progress(&mut params, &id, progress.as_ref());
-        let write = |out: &mut _| write_request(out, &id, &method, &params);
-        self.get_stream
-            .outbox
-            .push(encode_with(params.size_hint(), write), None);
+        let message = encode_with(params.size_hint(), |out| {
+            write_request(out, &id, &method, &params)
+        });
+        self.get_stream.outbox.push(message, None);
         let _open = OutsideRequest {
             session: &self,
             id: id.clone(),

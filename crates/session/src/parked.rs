@@ -463,19 +463,20 @@ mod tests {
         assert!(parking.end_oldest(&first.holder));
     }
 
+    fn parked_by(server: &'static str) -> ParkedCall {
+        let (call, _) = parked();
+        ParkedCall {
+            exchange: call.exchange.run_by(Some(ByteString::literal(server))),
+            ..call
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_server_that_holds_much_memory_loses_a_call_of_its_own() {
         let parking = parking(10);
-        let of = |server| {
-            let (call, _) = parked();
-            ParkedCall {
-                exchange: call.exchange.run_by(Some(ByteString::literal(server))),
-                ..call
-            }
-        };
-        let other = parking.park(owner(1), of("other")).unwrap();
+        let other = parking.park(owner(1), parked_by("other")).unwrap();
         tokio::time::advance(Duration::from_millis(1)).await;
-        let own = parking.park(owner(2), of("a")).unwrap();
+        let own = parking.park(owner(2), parked_by("a")).unwrap();
         assert!(parking.end_oldest(&MemoryHolder::Server("a".into())));
         assert!(parking.take(&own, &principal(2)).is_none());
         assert!(!parking.end_oldest(&MemoryHolder::Server("a".into())));

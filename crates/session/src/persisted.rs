@@ -56,7 +56,7 @@ impl SessionRecord {
         level.map_or(LogFilter::ServerDecides, LogFilter::AtLeast)
     }
 
-    /// Returns the beginning, in milliseconds since 1970. Without it, the last use: it began then
+    /// Returns the beginning, in milliseconds since 1970. Without it, the last use: it started then
     /// at the latest.
     pub(super) fn began(&self) -> u64 {
         self.began.unwrap_or(self.used.saturating_mul(1000))
@@ -354,15 +354,14 @@ impl Sessions {
         standing: impl Fn(&PrincipalKey) -> PrincipalStanding,
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
-        let stays = |record: &SessionRecord| match standing(&record.owner) {
-            PrincipalStanding::Seen(principal) => allowed(&principal, &record.scope),
-            // Its roles are known once it comes, and its endpoint is checked then.
-            PrincipalStanding::Unseen => true,
-            PrincipalStanding::Unknown => false,
-        };
         let mut table = self.persisted.table.lock();
-        let removed: Vec<(SessionDigest, PersistedEntry)> =
-            table.extract_if(|_, entry| !stays(&entry.record)).collect();
+        let removed = table.extract_if(|_, entry| match standing(&entry.record.owner) {
+            PrincipalStanding::Seen(principal) => !allowed(&principal, &entry.record.scope),
+            // Its roles are known once it comes, and its endpoint is checked then.
+            PrincipalStanding::Unseen => false,
+            PrincipalStanding::Unknown => true,
+        });
+        let removed: Vec<(SessionDigest, PersistedEntry)> = removed.collect();
         drop(table);
         for (digest, entry) in &removed {
             entry.close();
@@ -501,8 +500,8 @@ mod tests {
             Arc::new(Metrics::new()),
             StateStore::memory(),
         );
-        let admits = |key: &PrincipalKey| [[1; 16], [2; 16]].contains(key);
-        sessions.load_persisted(&mut StoredState::of(1, StoreTable::Sessions, rows), admits);
+        let mut contents = StoredState::of(1, StoreTable::Sessions, rows);
+        sessions.load_persisted(&mut contents, |key| [[1; 16], [2; 16]].contains(key));
         sessions
     }
 
@@ -519,6 +518,10 @@ mod tests {
         )
     }
 
+    fn owner() -> Caller {
+        (*testing::caller(1, None)).clone()
+    }
+
     #[tokio::test]
     async fn a_session_comes_back_for_its_owner_and_its_endpoint_only() {
         let sessions = sessions(10, vec![row(1, 1, unix_now())]);
@@ -532,23 +535,20 @@ mod tests {
             "as it was spelled"
         );
         assert_eq!(record.log(), LogFilter::AtLeast(LogLevel::Error));
-        let caller = || (*testing::caller(1, None)).clone();
         let (session, first) = sessions
-            .restore_session("1", caller(), ByteString::literal("files"), &record)
+            .restore_session("1", owner(), ByteString::literal("files"), &record)
             .unwrap();
         assert!(
             first == RestoredFrom::FromPreviousProcess
                 && session.tasks.contains(&ByteString::literal("t"))
         );
         assert_eq!(
-            (
-                session.missed.take_lost_request(7),
-                session.missed.take_lost_request(7)
-            ),
-            (Some(RequestId::number(3)), None)
+            session.missed.take_lost_request(7),
+            Some(RequestId::number(3))
         );
+        assert_eq!(session.missed.take_lost_request(7), None);
         let (again, first) = sessions
-            .restore_session("1", caller(), ByteString::literal("files"), &record)
+            .restore_session("1", owner(), ByteString::literal("files"), &record)
             .unwrap();
         assert!(
             first == RestoredFrom::AlreadyActive && Arc::ptr_eq(&session, &again),
@@ -567,7 +567,7 @@ mod tests {
         sessions.close(&session);
         assert!(
             sessions
-                .restore_session("1", caller(), ByteString::literal("files"), &record)
+                .restore_session("1", owner(), ByteString::literal("files"), &record)
                 .is_none(),
             "what ended stays so"
         );

@@ -24,7 +24,7 @@ use moongate_telemetry::Metrics;
 pub const GET_STREAM: u64 = 0;
 /// Maximum number of streams that one session may have. The oldest ended one makes room.
 const STREAMS_MAX: usize = 1000;
-/// Bits for events within one process number. Each process has numbers of its own, so an id never
+/// Bits for events within one process number. Each process has its own numbers, so an id never
 /// means two events. A process number is its start time in milliseconds. Each millisecond leaves
 /// room for this many bits of events.
 const RUN_SHIFT: u32 = 22;
@@ -68,7 +68,7 @@ pub struct ResumptionBuffer {
     shared: Arc<SharedResumption>,
     share: PrincipalShare,
     events: Mutex<RetainedEvents>,
-    /// Last number of earlier lives of this session. New numbers begin behind it.
+    /// Last number of earlier lives of this session. New numbers start behind it.
     base: u64,
 }
 
@@ -80,6 +80,14 @@ struct RetainedEvents {
     bytes: usize,
     /// Last number that was given to a stream.
     last: u64,
+}
+
+impl RetainedEvents {
+    /// Returns the time of the oldest event. Events are in order of time, so it is the first one.
+    fn oldest_time(&self) -> Option<Instant> {
+        let stream = self.streams.get(self.order.front()?)?;
+        stream.events.front().map(|(_, _, sent_at)| *sent_at)
+    }
 }
 
 struct BufferedStream {
@@ -187,7 +195,7 @@ impl ResumptionBuffer {
     /// with that process.
     pub fn is_from_previous_process(&self, (number, after): (u64, u64)) -> bool {
         // The GET stream has the same number in every process, so the event decides. Other streams
-        // have numbers of their own.
+        // have their own numbers.
         if number == GET_STREAM {
             after < self.base
         } else {
@@ -213,7 +221,7 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Begins the stream that responds to a request. Returns its number, and a token that is
+    /// Starts the stream that responds to a request. Returns its number, and a token that is
     /// cancelled when another reader takes over.
     ///
     /// Returns `None` if the session has too many streams.
@@ -292,8 +300,8 @@ impl ResumptionBuffer {
             .streams
             .get(&number)
             .map_or(self.base, |stream| stream.last);
-        // A request's stream begins at 0, so that its client can come back to the first event. The
-        // GET stream begins at its current position.
+        // A request's stream starts at 0, so that its client can come back to the first event. The
+        // GET stream starts at its current position.
         let start = if number == GET_STREAM { last } else { 0 };
         sse::encode_priming_event(&id(number, start), retry)
     }
@@ -383,23 +391,15 @@ impl ResumptionBuffer {
     pub(super) fn evict_expired(&self) {
         let mut retained = self.events.lock();
         let time = self.shared.settings.time;
-        let first = |retained: &RetainedEvents| {
-            let stream = retained.streams.get(retained.order.front()?)?;
-            stream.events.front().map(|(_, _, sent_at)| *sent_at)
-        };
-        // Events are in order of time, so the oldest is always first.
-        while first(&retained).is_some_and(|sent_at| sent_at.elapsed() >= time)
+        while retained
+            .oldest_time()
+            .is_some_and(|sent_at| sent_at.elapsed() >= time)
             && self.drop_oldest(&mut retained)
         {}
-        let old = |stream: &BufferedStream| {
-            stream
-                .ended
-                .is_some_and(|sent_at| sent_at.elapsed() >= time)
-        };
         let expired: Vec<u64> = retained
             .streams
             .iter()
-            .filter(|(_, s)| old(s))
+            .filter(|(_, stream)| stream.ended.is_some_and(|at| at.elapsed() >= time))
             .map(|(number, _)| *number)
             .collect();
         for number in expired {
@@ -473,14 +473,16 @@ fn id(stream: u64, event: u64) -> String {
 
 /// Parses the stream and the event that an id names.
 pub fn parse_id(id: &str) -> Option<(u64, u64)> {
-    let number = |text: &str| {
-        text.bytes()
-            .all(|b| b.is_ascii_digit())
-            .then(|| text.parse().ok())
-            .flatten()
-    };
     let (stream, event) = id.split_once('-')?;
-    Some((number(stream)?, number(event)?))
+    Some((parse_digits(stream)?, parse_digits(event)?))
+}
+
+/// Parses a number that has no sign.
+fn parse_digits(text: &str) -> Option<u64> {
+    text.bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
 }
 
 impl BufferedStream {
@@ -539,7 +541,7 @@ impl ResumptionReader {
             return Some(NextEvent::Event(event));
         }
         stream.ended?;
-        // Reported once: `after` then stands at the last event, so the next read does not report it
+        // Reported once: `after` is then at the last event, so the next read does not report it
         // again.
         let behind = std::mem::replace(&mut self.after, stream.last) < stream.last;
         Some(match &stream.request {

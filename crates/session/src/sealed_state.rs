@@ -90,7 +90,7 @@ impl SealError {
     }
 }
 
-/// Length of the id of a key, which stands before each seal.
+/// Length of the id of a key, which comes before each seal.
 const ID_LEN: usize = 4;
 
 /// Key of seals, with its id.
@@ -113,7 +113,7 @@ impl SealKey {
         }
     }
 
-    /// Opens what stands behind a nonce.
+    /// Opens what follows a nonce.
     fn open<'a>(&self, aad: &[u8], sealed: &'a mut [u8]) -> Option<([u8; NONCE_LEN], &'a [u8])> {
         let (nonce, sealed) = sealed.split_first_chunk_mut::<NONCE_LEN>()?;
         let nonce_of = Nonce::assume_unique_for_key(*nonce);
@@ -122,6 +122,13 @@ impl SealKey {
             .open_in_place(nonce_of, Aad::from(aad), sealed)
             .ok()?;
         Some((*nonce, plain))
+    }
+
+    /// Opens a copy, since a failed attempt leaves nothing to use.
+    fn open_copy(&self, aad: &[u8], sealed: &[u8]) -> Option<([u8; NONCE_LEN], Vec<u8>)> {
+        let mut copy = sealed.to_vec();
+        let (nonce, plain) = self.open(aad, &mut copy)?;
+        Some((nonce, plain.to_vec()))
     }
 }
 
@@ -134,14 +141,16 @@ struct SealKeys {
 impl SealKeys {
     /// Opens a seal with the key that it names, or one of an earlier version, which names none.
     fn open(&self, whole: &[u8]) -> Option<([u8; NONCE_LEN], Vec<u8>)> {
-        let keys = || std::iter::once(&self.current).chain(&self.before);
         let (id, sealed) = whole.split_first_chunk::<ID_LEN>()?;
-        let owned = |(nonce, plain): ([u8; NONCE_LEN], &[u8])| (nonce, plain.to_vec());
-        match keys().find(|key| key.id == *id) {
-            Some(key) => key.open(id, &mut sealed.to_vec()).map(owned),
-            // A failed attempt leaves nothing of its copy to use.
-            None => keys().find_map(|key| key.open(&[], &mut whole.to_vec()).map(owned)),
+        match self.all().find(|key| key.id == *id) {
+            Some(key) => key.open_copy(id, sealed),
+            None => self.all().find_map(|key| key.open_copy(&[], whole)),
         }
+    }
+
+    /// Iterates over the keys, the current one first.
+    fn all(&self) -> impl Iterator<Item = &SealKey> {
+        std::iter::once(&self.current).chain(&self.before)
     }
 }
 
@@ -252,19 +261,17 @@ impl StateSealer {
     /// Restores a persisted key, and those before it, which still open. Has no effect if something
     /// was sealed already, since that has to open.
     pub fn restore(&self, key: &[u8; 32], before: &[[u8; 32]]) {
-        let before = || before.iter().map(SealKey::new).collect();
         self.keys.get_or_init(|| SealKeys {
             current: SealKey::new(key),
-            before: before(),
+            before: before.iter().map(SealKey::new).collect(),
         });
     }
 
     fn keys(&self) -> &SealKeys {
-        let made = || SealKeys {
+        self.keys.get_or_init(|| SealKeys {
             current: SealKey::new(&moongate_random::random_bytes()),
             before: Vec::new(),
-        };
-        self.keys.get_or_init(made)
+        })
     }
 
     fn now_ms(&self) -> u64 {
@@ -363,13 +370,14 @@ mod tests {
         );
     }
 
+    fn sealer(key: [u8; 32], before: &[[u8; 32]]) -> StateSealer {
+        let sealer = StateSealer::default();
+        sealer.restore(&key, before);
+        sealer
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_key_before_the_current_one_opens_and_seals_nothing() {
-        let sealer = |key, before: &[[u8; 32]]| {
-            let sealer = StateSealer::default();
-            sealer.restore(&key, before);
-            sealer
-        };
         let old = sealer([7; 32], &[]);
         let rotated = sealer([8; 32], &[[6; 32], [7; 32]]);
         let caller = binding("a");

@@ -87,7 +87,7 @@ impl Session {
         SessionActivityGuard(self.clone())
     }
 
-    /// Keeps the session from expiring, and counts one more open stream, while the guard lives.
+    /// Keeps the session from expiring, and counts another open stream, while the guard lives.
     pub fn begin_stream(self: &Arc<Self>) -> SessionStreamGuard {
         self.lifetime.begin_stream();
         SessionStreamGuard(self.begin_activity())

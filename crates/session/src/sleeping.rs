@@ -20,7 +20,7 @@ use crate::sleep_state::SleepState;
 const SLEEP_TIME: Duration = Duration::from_secs(60);
 /// Maximum memory of a sleeping session, in bytes. A session that would need more stays awake.
 const ASLEEP_MAX: usize = 1024;
-/// Memory of one entry beside its contents: its place in the table, small allocations and the
+/// Memory of one entry besides its contents: its slot in the table, small allocations and the
 /// token.
 const ENTRY_COST: usize =
     2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
@@ -30,14 +30,11 @@ impl Sessions {
     /// count: time during which the machine was suspended makes nobody idle.
     pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
         let now = self.clock.now_ms();
-        let is_unused = |session: &Session| {
-            session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep()
-        };
         let unused: Vec<Arc<Session>> = self
             .table
             .lock()
             .values()
-            .filter(|session| is_unused(session))
+            .filter(|session| session.is_unused(now))
             .cloned()
             .collect();
         let mut asleep = 0;
@@ -47,7 +44,7 @@ impl Sessions {
             if must_stay(&session.identity.id) || session.get_stream.has_unread() {
                 continue;
             }
-            asleep += usize::from(self.put_to_sleep(&session, &is_unused));
+            asleep += usize::from(self.put_to_sleep(&session, now));
         }
         if asleep > 0 {
             let mut table = self.table.lock();
@@ -58,7 +55,7 @@ impl Sessions {
         asleep
     }
 
-    fn put_to_sleep(&self, session: &Arc<Session>, is_unused: &dyn Fn(&Session) -> bool) -> bool {
+    fn put_to_sleep(&self, session: &Arc<Session>, now: u64) -> bool {
         let mut table = self.table.lock();
         // Only the table and this function hold the session. Other lookups wait for the table's
         // lock.
@@ -67,7 +64,7 @@ impl Sessions {
             .is_some_and(|known| Arc::ptr_eq(known, session));
         if !known
             || Arc::strong_count(session) > 2
-            || !is_unused(session)
+            || !session.is_unused(now)
             || session.get_stream.has_unread()
         {
             return false;
@@ -104,18 +101,21 @@ impl Sessions {
 impl SessionRecord {
     /// Returns the bytes on the heap.
     fn size(&self) -> usize {
-        let texts = |texts: &[String]| {
-            texts
-                .iter()
-                .map(|text| text.len() + size_of::<String>())
-                .sum::<usize>()
-        };
         let info = self.info.as_ref().map_or(0, |info| info.bytes().len());
-        self.capabilities.bytes().len() + info + texts(&self.subscriptions) + self.heap_bytes()
+        let subscriptions = self.subscriptions.iter();
+        let subscriptions: usize = subscriptions
+            .map(|text| text.len() + size_of::<String>())
+            .sum();
+        self.capabilities.bytes().len() + info + subscriptions + self.heap_bytes()
     }
 }
 
 impl Session {
+    /// Returns true if the session may sleep and has been idle for long enough.
+    fn is_unused(&self, now: u64) -> bool {
+        self.lifetime.is_idle_for(SLEEP_TIME, now) && self.can_sleep()
+    }
+
     /// Returns true if nothing is open, unread or subscribed.
     fn can_sleep(&self) -> bool {
         self.shared_stream.is_none()
@@ -141,8 +141,7 @@ mod tests {
     use crate::{GET_STREAM, ReplaySettings, SessionSettings, SubscribeOutcome};
     use moongate_jsonrpc::json::RawJson;
     use moongate_model::{
-        Notification, NotificationStream, Principal, PrincipalKey, PrincipalStanding,
-        SubscriptionFilter,
+        Notification, NotificationStream, Principal, PrincipalStanding, SubscriptionFilter,
     };
     use moongate_telemetry::Metrics;
     use moongate_testing as testing;
@@ -249,13 +248,8 @@ mod tests {
         );
         assert!(sessions.table.lock().is_empty());
         sessions.expire_idle();
-        assert_eq!(
-            (
-                sessions.metrics.clients.sessions.get(),
-                sessions.metrics.clients.sessions_asleep.get()
-            ),
-            (1, 1)
-        );
+        assert_eq!(sessions.metrics.clients.sessions.get(), 1);
+        assert_eq!(sessions.metrics.clients.sessions_asleep.get(), 1);
         // Neither another principal nor another endpoint finds it.
         let other = testing::caller(2, None).principal.clone();
         assert!(
@@ -324,11 +318,8 @@ mod tests {
         for (n, keep) in keeps.iter().enumerate() {
             let id = open(&sessions);
             keep(&find(&sessions, &id));
-            assert_eq!(
-                (rest(&sessions).await, rest(&sessions).await),
-                (0, 0),
-                "{n}"
-            );
+            assert_eq!(rest(&sessions).await, 0, "{n}");
+            assert_eq!(rest(&sessions).await, 0, "{n}");
             let session = find(&sessions, &id);
             if n == 1 {
                 let mut kept = session.get_stream.take_retained().unwrap();
@@ -352,6 +343,10 @@ mod tests {
         assert_eq!(rest(&sessions).await, 1);
     }
 
+    fn is_not_first(principal: &Principal, _: &str) -> bool {
+        principal.id != 1
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_sleeping_session_ends_with_its_time_its_key_and_for_others() {
         let sessions = sessions();
@@ -364,11 +359,14 @@ mod tests {
         assert_eq!(sessions.expire_idle(), 1);
         let id = open(&sessions);
         assert_eq!(rest(&sessions).await, 1);
-        let not_one = |principal: &Principal, _: &str| principal.id != 1;
         // A login that was not used yet keeps what its principal left.
-        assert_eq!(sessions.retain(|_| PrincipalStanding::Unseen, not_one), 0);
-        let seen = |key: &PrincipalKey| PrincipalStanding::Seen(testing::principal(key[0].into()));
-        assert_eq!(sessions.retain(seen, not_one), 1);
+        let removed = sessions.retain(|_| PrincipalStanding::Unseen, is_not_first);
+        assert_eq!(removed, 0);
+        let removed = sessions.retain(
+            |key| PrincipalStanding::Seen(testing::principal(key[0].into())),
+            is_not_first,
+        );
+        assert_eq!(removed, 1);
         assert!(wake(&sessions, &id).is_none());
         // The longest idle of the sleeping sessions makes room.
         let first = open(&sessions);
@@ -382,6 +380,13 @@ mod tests {
         assert_eq!(sessions.metrics.clients.sessions.get(), 10);
     }
 
+    fn open_for(sessions: &Sessions, principal: u32) -> Arc<Session> {
+        let caller = (*testing::caller(principal, None)).clone();
+        sessions
+            .open(caller, ByteString::literal("files"), None)
+            .unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn sleeping_sessions_count_when_the_largest_principal_is_evicted() {
         let sessions = sessions();
@@ -392,17 +397,8 @@ mod tests {
         }
         assert_eq!(rest(&sessions).await, 9);
         // The other principal's only session is awake and idle, and the table is full.
-        let of = |id: u32| {
-            sessions
-                .open(
-                    (*testing::caller(id, None)).clone(),
-                    ByteString::literal("files"),
-                    None,
-                )
-                .unwrap()
-        };
-        let only = of(2).identity.id.clone();
-        drop(of(3));
+        let only = open_for(&sessions, 2).identity.id.clone();
+        drop(open_for(&sessions, 3));
         assert!(
             sessions
                 .find(

@@ -124,8 +124,8 @@ impl SessionSubscription {
         }
     }
 
-    /// Replaces the notification stream: the client subscribed once more. Of several that were not
-    /// taken, the last stays.
+    /// Replaces the notification stream: the client subscribed again. The last of several that were
+    /// not taken stays.
     pub fn renew(&self, notifications: NotificationStream) {
         // Stored before the signal: the forwarding task looks first and waits only if nothing is
         // there.

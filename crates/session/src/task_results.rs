@@ -95,10 +95,10 @@ impl TaskResults {
     pub fn find(&self, principal: &Principal, id: &str) -> Option<TaskResult> {
         let mut table = self.table.lock();
         table.evict_expired();
-        let is = |task_result: &&TaskResult| {
-            task_result.principal == principal.id && task_result.id.as_str() == id
-        };
-        table.results.iter().find(is).cloned()
+        let mut results = table.results.iter();
+        results
+            .find(|result| result.principal == principal.id && result.id.as_str() == id)
+            .cloned()
     }
 
     /// Removes the expired results.
@@ -131,10 +131,9 @@ impl TaskResultTable {
         let by_bytes = self.bytes > BYTES_MAX;
         let newest = self.results.back().map(|task_result| task_result.principal);
         // On a tie the owner of the newest result is spared.
-        let size = |(id, (bytes, count)): &(u32, (usize, usize))| {
+        let most = sizes.into_iter().max_by_key(|(id, (bytes, count))| {
             (if by_bytes { *bytes } else { *count }, Some(*id) != newest)
-        };
-        let most = sizes.into_iter().max_by_key(size);
+        });
         let others = self.results.len() - 1;
         let theirs = self
             .results
@@ -174,10 +173,10 @@ mod tests {
     #[tokio::test]
     async fn ends_are_bounded() {
         let finished = TaskResults::new(Arc::new(Metrics::new()));
-        let large = || JsonObject::new().with("a", RawJson::string(&"x".repeat(BYTES_MAX / 3)));
-        let first = finished.store(&principal(1), large());
+        let large = JsonObject::new().with("a", RawJson::string(&"x".repeat(BYTES_MAX / 3)));
+        let first = finished.store(&principal(1), large.clone());
         for _ in 0..3 {
-            finished.store(&principal(1), large());
+            finished.store(&principal(1), large.clone());
         }
         assert!(finished.find(&principal(1), &first.id).is_none());
         assert!(finished.table.lock().bytes <= BYTES_MAX);
@@ -209,7 +208,8 @@ mod tests {
         tokio::time::advance(TaskResults::KEEP).await;
         finished.evict_expired();
         let table = finished.table.lock();
-        assert_eq!((table.results.len(), table.bytes), (0, 0));
+        assert_eq!(table.results.len(), 0);
+        assert_eq!(table.bytes, 0);
     }
 
     #[tokio::test]

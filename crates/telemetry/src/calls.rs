@@ -99,32 +99,15 @@ fn endpoint_path(name: &str) -> Cow<'static, str> {
 impl CallRecord<'_> {
     /// Writes the log line.
     pub fn write(&self) {
-        // A client or a server chose these texts, so they are cut and kept within one line.
-        let cut = |text: &str| {
-            logs::one_line(text)
-                .chars()
-                .take(CLIENT_TEXT_MAX)
-                .collect::<String>()
-        };
-        let client = self.client.and_then(RawJson::as_object).map(|info| {
-            let text = |key| {
-                info.get_string(key)
-                    .map(|text| cut(&text))
-                    .unwrap_or_default()
-            };
-            format!("{} {}", text("name"), text("version"))
-                .trim()
-                .to_owned()
-        });
         tracing::info!(
             target: "moongate::calls",
             method = self.method,
             principal = self.principal,
-            client = client.unwrap_or_default(),
+            client = self.client.and_then(client_name).unwrap_or_default(),
             revision = self.revision,
             endpoint = &*endpoint_path(self.endpoint),
             server = self.server,
-            tool = cut(self.tool),
+            tool = cut_text(self.tool),
             outcome = self.outcome,
             code = self.code,
             // From microseconds, since many calls take less than a millisecond.
@@ -134,4 +117,22 @@ impl CallRecord<'_> {
             "call ended"
         );
     }
+}
+
+/// Returns the name and the version that a client gives in `clientInfo`.
+fn client_name(info: &RawJson) -> Option<String> {
+    let info = info.as_object()?;
+    let [name, version] =
+        ["name", "version"].map(|key| info.get_string(key).map(|text| cut_text(&text)));
+    let name = format!(
+        "{} {}",
+        name.unwrap_or_default(),
+        version.unwrap_or_default()
+    );
+    Some(name.trim().to_owned())
+}
+
+/// Cuts a text that a client or a server chose, and keeps it within one line.
+fn cut_text(text: &str) -> String {
+    logs::one_line(text).chars().take(CLIENT_TEXT_MAX).collect()
 }

@@ -1,6 +1,6 @@
 //! Writer of log lines.
 //!
-//! Owns the last look at each line: a field may hold a peer's text that nobody cleaned. Does not
+//! Owns the last check of each line: a field may hold a peer's text that nobody cleaned. Does not
 //! format. Invariant: what is written has no character that ends a line, reorders it or hides in
 //! it, apart from our own line ends and colours.
 
@@ -45,7 +45,6 @@ fn clean(line: &[u8]) -> Cow<'_, [u8]> {
     else {
         return Cow::Borrowed(line);
     };
-    let is_hidden = |character: char| !character.is_ascii() && is_invisible(character);
     if !text.contains(is_hidden) {
         return Cow::Borrowed(line);
     }
@@ -63,6 +62,10 @@ fn clean(line: &[u8]) -> Cow<'_, [u8]> {
         }
     }
     Cow::Owned(out.into_bytes())
+}
+
+fn is_hidden(character: char) -> bool {
+    !character.is_ascii() && is_invisible(character)
 }
 
 #[cfg(test)]

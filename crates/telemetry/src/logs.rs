@@ -106,7 +106,7 @@ pub fn change(text: &str) {
 }
 
 fn parse(text: &str) -> Targets {
-    // An unusable filter was reported when the config was checked. Logging must work all the same.
+    // An unusable filter was reported when the config was checked. Logging must work anyway.
     filter(text).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO))
 }
 

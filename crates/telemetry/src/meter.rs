@@ -85,7 +85,7 @@ pub struct MeterFactory {
     metrics: Arc<Metrics>,
     hasher: RandomState,
     /// Meters in use, by the hash of their labels.
-    // A rebuilt catalogue goes on with the meters of the one before, or its counts would begin at
+    // A rebuilt catalogue goes on with the meters of the one before, or its counts would start at
     // zero again.
     meters: Mutex<HashMap<u64, Weak<CallMeter>>>,
 }
@@ -106,10 +106,7 @@ impl MeterFactory {
         let mut meters = self.meters.lock();
         let known = meters.get(&key).and_then(Weak::upgrade);
         // Two labels may have one hash.
-        let is_same = |meter: &Arc<CallMeter>| {
-            meter.method == method && meter.server == server && meter.tool == tool
-        };
-        if let Some(meter) = known.filter(is_same) {
+        if let Some(meter) = known.filter(|meter| meter.is_for(method, server, tool)) {
             return meter;
         }
         let meter = Arc::new(self.shared_meter(method, server, tool));
@@ -123,7 +120,7 @@ impl MeterFactory {
         meter
     }
 
-    /// Creates a meter whose series have other meters, too. `server` and `tool` are empty if there
+    /// Creates a meter that shares its series with others. `server` and `tool` are empty if there
     /// is none.
     pub fn shared_meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
         CallMeter {
@@ -137,6 +134,10 @@ impl MeterFactory {
 }
 
 impl CallMeter {
+    fn is_for(&self, method: &str, server: &str, tool: &str) -> bool {
+        self.method == method && self.server == server && self.tool == tool
+    }
+
     /// Records a finished call: its total time and the server's part of it. `revision` is the
     /// client's.
     pub fn record(
@@ -160,7 +161,7 @@ impl CallMeter {
                 return self.observe(client, server, total);
             }
         }
-        // Another call may have added the series since: `series` looks again.
+        // Another call may have added the series since: `series` checks again.
         let mut known = self.used_series.write();
         let KnownSeries {
             server_operation,
@@ -235,7 +236,7 @@ impl CallMeter {
 }
 
 impl CallMeter {
-    /// Returns the counts of the calls, by the client's side. They begin when an item is listed
+    /// Returns the counts of the calls, by the client's side. They start when an item is listed
     /// that was not before.
     pub fn totals(&self) -> CallTotals {
         let mut totals = CallTotals::default();
@@ -321,25 +322,22 @@ mod tests {
         };
         meter.record("new", CallEnding::FINE, Duration::from_millis(2), hop);
         meter.record("new", refused, Duration::from_millis(2), hop);
-        let of = |name: &str, labels: &[&str]| {
-            let lines = series(&metrics, name);
-            lines
-                .iter()
-                .filter(|line| labels.iter().all(|label| line.contains(label)))
-                .count()
-        };
         for (error, code) in [
             ("error_type=\"\"", "code=\"\""),
             ("error_type=\"-32602\"", "code=\"-32602\""),
         ] {
-            assert_eq!(
-                of("mcp_server_operation", &[error, code, "version=\"new\""]),
-                1
-            );
-            assert_eq!(
-                of("mcp_client_operation", &[error, code, "version=\"old\""]),
-                1
-            );
+            for (hop, revision) in [
+                ("mcp_server_operation", "version=\"new\""),
+                ("mcp_client_operation", "version=\"old\""),
+            ] {
+                let lines = series(&metrics, hop);
+                let found = lines.iter().filter(|line| {
+                    [error, code, revision]
+                        .iter()
+                        .all(|label| line.contains(label))
+                });
+                assert_eq!(found.count(), 1, "{hop} {error}");
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Text of others that people and models read as lines.
 //!
 //! Owns which characters a reader cannot see, and which sequences only a terminal reads. Does not
-//! hide credentials (`redact.rs`). Invariant: no text can start a line, reorder what stands beside
+//! hide credentials (`redact.rs`). Invariant: no text can start a line, reorder the text next to
 //! it, or hide words in itself.
 
 use std::borrow::Cow;
@@ -39,7 +39,7 @@ pub fn readable(text: &str) -> Cow<'_, str> {
     Cow::Owned(
         clean
             .chars()
-            .filter_map(|character| shown(character, |c| matches!(c, '\n' | '\t')))
+            .filter_map(|character| readable_char(character, |c| matches!(c, '\n' | '\t')))
             .collect(),
     )
 }
@@ -48,12 +48,12 @@ pub fn readable(text: &str) -> Cow<'_, str> {
 pub fn readable_line(text: &str) -> String {
     without_sequences(text)
         .chars()
-        .filter_map(|character| shown(character, |_| false))
+        .filter_map(|character| readable_char(character, |_| false))
         .collect()
 }
 
-/// Returns what stands for a character. Those that end a line or move the cursor become a space.
-fn shown(character: char, stays: impl Fn(char) -> bool) -> Option<char> {
+/// Returns what replaces a character. Those that end a line or move the cursor become a space.
+fn readable_char(character: char, stays: impl Fn(char) -> bool) -> Option<char> {
     match character {
         c if stays(c) => Some(c),
         c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => Some(' '),
@@ -66,24 +66,31 @@ fn shown(character: char, stays: impl Fn(char) -> bool) -> Option<char> {
 fn without_sequences(text: &str) -> Cow<'_, str> {
     static WHOLE: OnceLock<Regex> = OnceLock::new();
     static BARE: OnceLock<Regex> = OnceLock::new();
-    let remove = |text: &str, cell: &'static OnceLock<Regex>, pattern: &str, with: &str| {
-        cell.get_or_init(|| Regex::new(pattern).expect("the pattern is a literal of ours"))
-            .replace_all(text, with)
-            .into_owned()
-    };
     let mut clean = Cow::Borrowed(text);
     if clean.contains([
         '\u{1b}', '\u{90}', '\u{98}', '\u{9b}', '\u{9d}', '\u{9e}', '\u{9f}',
     ]) {
-        clean = Cow::Owned(remove(&clean, &WHOLE, SEQUENCES, ""));
+        clean = Cow::Owned(replace_pattern(&clean, &WHOLE, SEQUENCES, ""));
     }
     if clean.contains('[') && clean.contains('m') {
-        // Twice: a code directly behind another is no start for the first search.
+        // Twice: the first search does not find a code directly behind another.
         for _ in 0..2 {
-            clean = Cow::Owned(remove(&clean, &BARE, BARE_COLOUR, "$1"));
+            clean = Cow::Owned(replace_pattern(&clean, &BARE, BARE_COLOUR, "$1"));
         }
     }
     clean
+}
+
+/// Replaces each match of a pattern, which is compiled once.
+fn replace_pattern(
+    text: &str,
+    cell: &'static OnceLock<Regex>,
+    pattern: &str,
+    with: &str,
+) -> String {
+    cell.get_or_init(|| Regex::new(pattern).expect("the pattern is a literal of ours"))
+        .replace_all(text, with)
+        .into_owned()
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn hide_named(text: &str) -> Cow<'_, str> {
         let word = found.get(1).map_or("", |m| m.as_str());
         out.push_str(&text[done..whole.end]);
         done = whole.end;
-        // The `://` of a URL is no value, nor is the placeholder of our own advice on
+        // The `://` of a URL isn't a value, and neither is the placeholder of our own advice on
         // `${NAME:-default}`.
         if !is_secret_word(word)
             || text[done..].starts_with("//")
@@ -118,7 +118,8 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
         // Up to the closing quote. Without one, to the end.
         let inside = &value[opening..];
         let mut escaped = false;
-        // JSON in a JSON string: its quotes are escaped, so a backslash is no escape of the value.
+        // JSON in a JSON string: its quotes are escaped, so a backslash escapes nothing in the
+        // value.
         let is_nested = value.starts_with('\\');
         for (at, c) in inside.char_indices() {
             match c {
@@ -148,7 +149,7 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
         return start..start + end;
     }
     let mut end = word_end(value, 0);
-    // `Bearer abc`: the scheme alone is no secret, the next word is.
+    // `Bearer abc`: the scheme alone isn't a secret, but the next word is.
     if SCHEMES
         .iter()
         .any(|scheme| value[..end].eq_ignore_ascii_case(scheme))
@@ -202,10 +203,9 @@ fn hide_schemes(text: &str) -> Cow<'_, str> {
 
 /// True for a word of letters and digits, which is neither a word of a sentence nor a date.
 fn looks_random(word: &str) -> bool {
-    let has = |test: fn(&char) -> bool| word.chars().any(|c| test(&c));
-    let lower = has(char::is_ascii_lowercase);
-    let upper = has(char::is_ascii_uppercase);
-    let digit = has(char::is_ascii_digit);
+    let lower = word.contains(|c: char| c.is_ascii_lowercase());
+    let upper = word.contains(|c: char| c.is_ascii_uppercase());
+    let digit = word.contains(|c: char| c.is_ascii_digit());
     digit && (lower || upper) || lower && upper && word.len() >= 20 && !word.contains('/')
 }
 

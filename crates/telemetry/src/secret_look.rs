@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-/// Beginnings of keys, each with the shortest rest that makes it one.
+/// Prefixes of keys, each with the shortest rest that makes it one.
 const PREFIXES: [(&str, usize); 46] = [
     ("sk-", 16),
     ("sk_", 12),
@@ -102,12 +102,11 @@ pub fn secret_ranges(text: &str) -> Vec<Range<usize>> {
     let mut done = 0;
     let mut word = UrlWord::default();
     while let Some(at) = text[done..].find("://").map(|at| done + at) {
-        let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
         let start = at
             - text[done..at]
                 .chars()
                 .rev()
-                .take_while(|c| is_scheme(*c))
+                .take_while(|c| c.is_ascii_alphanumeric() || matches!(*c, '+' | '-' | '.'))
                 .count();
         let url = at + 3;
         if url > word.end {
@@ -153,7 +152,7 @@ pub fn mask_secrets(text: &str, mask: &str) -> String {
 struct UrlWord {
     /// End of the word.
     end: usize,
-    /// Place of its first `?` or `#`, or its end.
+    /// Position of its first `?` or `#`, or its end.
     end_of_path: usize,
 }
 
@@ -222,7 +221,7 @@ fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) 
         url.start + end_of_host..url.start + end_of_path,
         found,
     );
-    // There a path has the hash of a commit wherever it pleases.
+    // On such a host, a path may have the hash of a commit anywhere.
     let has_commits = rest[..end_of_host].contains("git");
     let mut before = "";
     let mut at = url.start + end_of_host;
@@ -279,9 +278,8 @@ fn is_secret_segment(segment: &str, before: &str, has_commits: bool) -> bool {
 
 /// Looks at the words of a text without a URL.
 fn words(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
-    let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]|;".contains(c);
     let mut at = range.start;
-    for word in text[range].split(is_end) {
+    for word in text[range].split(|c: char| c.is_whitespace() || "\"'`<>()[]|;".contains(c)) {
         base64_in(text, at..at + word.len(), found);
         tokens_in(text, at..at + word.len(), found);
         at += word.len()
@@ -299,18 +297,16 @@ fn tokens_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
         found.push(range.start + at..range.end);
         return;
     }
-    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let mut start = 0;
-    while let Some(begin) = word[start..].find(is_part).map(|at| start + at) {
+    while let Some(begin) = word[start..].find(is_token_char).map(|at| start + at) {
         let mut end = word[begin..]
-            .find(|c| !is_part(c))
+            .find(|c: char| !is_token_char(c))
             .map_or(word.len(), |at| begin + at);
         let known = prefix_in(&word[begin..end]);
         if let Some(at) = known {
             // Such keys have dots and the signs of base64, too.
-            let is_rest = |c: char| is_part(c) || matches!(c, '.' | '+' | '/' | '=' | '%');
             end = word[begin..]
-                .find(|c| !is_rest(c))
+                .find(|c: char| !is_token_char(c) && !matches!(c, '.' | '+' | '/' | '=' | '%'))
                 .map_or(word.len(), |at| begin + at);
             found.push(range.start + begin + at..range.start + end);
         } else if looks_random(&word[begin..end])
@@ -325,13 +321,16 @@ fn tokens_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     }
 }
 
+fn is_token_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+}
+
 /// Looks at the parts of a word that base64 with `+` or `=` may be. Its slashes part it into words
 /// that are too short to be judged.
 fn base64_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
     let mut at = range.start;
-    for run in text[range].split_inclusive(|c| !is_part(c)) {
-        let body = run.trim_end_matches(|c| !is_part(c));
+    for run in text[range].split_inclusive(|c: char| !is_base64_char(c)) {
+        let body = run.trim_end_matches(|c: char| !is_base64_char(c));
         if body.is_empty() {
             // Counted here, the padding of a long one would be counted again from each of its
             // signs.
@@ -361,6 +360,10 @@ fn base64_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     }
 }
 
+fn is_base64_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '/')
+}
+
 /// Adds neighbouring segments if they are random together.
 fn push_base64(segments: Vec<(usize, &str)>, padding: usize, found: &mut Vec<Range<usize>>) {
     let (Some((start, _)), Some((last, end))) = (segments.first(), segments.last()) else {
@@ -371,9 +374,9 @@ fn push_base64(segments: Vec<(usize, &str)>, padding: usize, found: &mut Vec<Ran
         .flat_map(|(_, segment)| segment.chars())
         .filter(|c| *c != '+')
         .collect();
-    let has = |test: fn(&u8) -> bool| whole.bytes().any(|byte| test(&byte));
-    let has_all =
-        has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    let has_all = whole.contains(|c: char| c.is_ascii_digit())
+        && whole.contains(|c: char| c.is_ascii_lowercase())
+        && whole.contains(|c: char| c.is_ascii_uppercase());
     let is_marked = padding > 0 || segments.iter().any(|(_, segment)| segment.contains('+'));
     // Names in a path change less often.
     if is_marked && whole.len() >= 24 && has_all && changes_in(&whole) * 5 >= whole.len() {
@@ -381,12 +384,12 @@ fn push_base64(segments: Vec<(usize, &str)>, padding: usize, found: &mut Vec<Ran
     }
 }
 
-/// Finds a JSON Web Token: two parts that begin as JSON does in base64, and a signature.
+/// Finds a JSON Web Token: two parts that start as JSON does in base64, and a signature.
 fn json_web_token(word: &str) -> Option<usize> {
     let mut start = 0;
     let mut parts = word.split('.').peekable();
     while let Some(head) = parts.next() {
-        // The first beginning leaves the longest head.
+        // The first start leaves the longest head.
         let token = head.find("eyJ").filter(|at| head.len() - at >= 12);
         if let Some(at) = token.filter(|_| parts.peek().is_some_and(|body| body.len() >= 8)) {
             return Some(start + at);
@@ -396,18 +399,18 @@ fn json_web_token(word: &str) -> Option<usize> {
     None
 }
 
-/// Finds the beginning of a key with a well-known prefix.
+/// Finds the start of a key with a well-known prefix.
 fn prefix_in(word: &str) -> Option<usize> {
     // A name of words, such as `sk-learn-contrib`, has none of these.
     let last_made = word.rfind(|c: char| c.is_ascii_digit() || c.is_ascii_uppercase())?;
     PREFIXES.iter().find_map(|(prefix, rest)| {
         let prefix = prefix.trim_end_matches('.');
-        let is_key = |at: &usize| {
+        let mut positions = word.match_indices(prefix).map(|(at, _)| at);
+        positions.find(|at| {
             let is_start = *at == 0 || !word.as_bytes()[*at - 1].is_ascii_alphanumeric();
             let key = *at + prefix.len();
             is_start && word.len() - key >= *rest && key <= last_made
-        };
-        word.match_indices(prefix).map(|(at, _)| at).find(is_key)
+        })
     })
 }
 
@@ -462,7 +465,7 @@ fn is_random_run(run: &str) -> bool {
     }
 }
 
-/// Returns true if letters, capitals and digits change places more often than in words and names.
+/// Returns true if letters, capitals and digits alternate more often than in words and names.
 fn is_mixed(run: &str) -> bool {
     let changes = changes_in(run);
     changes >= 4 && changes * 6 >= run.len()
@@ -470,28 +473,31 @@ fn is_mixed(run: &str) -> bool {
 
 /// Counts the changes between letters, capitals and digits, without those of words.
 fn changes_in(run: &str) -> usize {
-    let class = |byte: u8| match byte {
-        b'0'..=b'9' => 0,
-        b'a'..=b'z' => 1,
-        _ => 2,
-    };
     let mut changes = 0;
     let mut lower = 0;
     for pair in run.as_bytes().windows(2) {
-        let before = class(pair[0]);
-        let after = class(pair[1]);
+        let before = char_class(pair[0]);
+        let after = char_class(pair[1]);
         lower = if before == 1 { lower + 1 } else { 0 };
-        // A capital begins a word, and stands behind one in `camelCase`.
+        // A capital starts a word, and follows one in `camelCase`.
         let is_word = before == 2 && after == 1 || before == 1 && after == 2 && lower >= 3;
         changes += usize::from(before != after && !is_word);
     }
     changes
 }
 
+/// Returns 0 for a digit, 1 for a small letter and 2 for a capital.
+fn char_class(byte: u8) -> u8 {
+    match byte {
+        b'0'..=b'9' => 0,
+        b'a'..=b'z' => 1,
+        _ => 2,
+    }
+}
+
 /// Returns true for letters that nobody can say.
 fn is_unspeakable(run: &str) -> bool {
-    let is_vowel = |byte: &u8| b"aeiouyAEIOUY".contains(byte);
-    let vowels = run.bytes().filter(|byte| is_vowel(byte)).count();
+    let vowels = run.bytes().filter(is_vowel).count();
     let longest = run
         .as_bytes()
         .split(is_vowel)
@@ -499,6 +505,10 @@ fn is_unspeakable(run: &str) -> bool {
         .max()
         .unwrap_or_default();
     run.len() >= 20 && (vowels * 6 < run.len() || longest >= 8)
+}
+
+fn is_vowel(byte: &u8) -> bool {
+    b"aeiouyAEIOUY".contains(byte)
 }
 
 #[cfg(test)]

@@ -36,12 +36,14 @@ pub fn sounds_secret(name: &str) -> bool {
     is_secret_word(name) || plain(name).ends_with("key")
 }
 
-/// Returns true if a word of a sentence is surely the name of a secret: there, a `monkey` is no
+/// Returns true if a word of a sentence is surely the name of a secret: there, a `monkey` isn't a
 /// key.
 pub(crate) fn is_secret_word(word: &str) -> bool {
-    let is_marked = |part: &str| WORDS.iter().any(|mark| mark.eq_ignore_ascii_case(part));
     let ends_in_key = word.ends_with("Key") && word.len() > 3;
-    has_secret_part(&plain(word)) || ends_in_key || word.split(['_', '-', '.', ' ']).any(is_marked)
+    let mut parts = word.split(['_', '-', '.', ' ']);
+    has_secret_part(&plain(word))
+        || ends_in_key
+        || parts.any(|part| WORDS.iter().any(|mark| mark.eq_ignore_ascii_case(part)))
 }
 
 /// Returns true if a text has a word that marks secrets.

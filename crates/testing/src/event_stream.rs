@@ -171,21 +171,12 @@ impl EventStream {
         }
         loop {
             let event = self.next().await?;
-            let field = |name: &str| {
-                let values = event
-                    .lines()
-                    .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-                values
-                    .map(|value| value.strip_prefix(' ').unwrap_or(value))
-                    .collect::<Vec<_>>()
-                    .join("\n")
-            };
             // An event without data is for the reader of the stream, and no message.
-            let data = field("data");
+            let data = field_of(&event, "data");
             if !data.is_empty() {
                 return Some(RpcMessage::parse(
                     &data,
-                    Some(field("id")).filter(|id| !id.is_empty()),
+                    Some(field_of(&event, "id")).filter(|id| !id.is_empty()),
                 ));
             }
         }
@@ -239,7 +230,7 @@ impl EventStream {
         }
     }
 
-    /// Reads one more frame of the body. Returns false at the end.
+    /// Reads another frame of the body. Returns false at the end.
     async fn read_frame(&mut self) -> bool {
         let next = async {
             match &mut self.body {
@@ -265,4 +256,15 @@ impl EventStream {
         }
         true
     }
+}
+
+/// Returns a field of an event. Several lines of one field are joined.
+fn field_of(event: &str, name: &str) -> String {
+    let values = event
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    values
+        .map(|value| value.strip_prefix(' ').unwrap_or(value))
+        .collect::<Vec<_>>()
+        .join("\n")
 }

@@ -1,6 +1,6 @@
 //! Plain HTTP, as a test says it.
 //!
-//! Owns the connections of one client. Adds no header of its own. Invariant: every request ends or
+//! Owns the connections of one client. Adds no headers itself. Invariant: every request ends or
 //! fails its test.
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// Creates a client with connections of its own.
+    /// Creates a client with its own connections.
     pub fn new() -> Self {
         HttpClient(Client::builder(TokioExecutor::new()).build_http())
     }

@@ -1,7 +1,7 @@
 //! An HTTP endpoint with headers that every request carries.
 //!
 //! Posts bodies that a test writes itself. Judges no response, apart from the handshake. Invariant:
-//! headers of one request stand after those of all.
+//! headers of one request come after those of all.
 
 use bytes::Bytes;
 use http::Response;
@@ -22,7 +22,7 @@ pub struct HttpEndpoint {
 }
 
 impl HttpEndpoint {
-    /// Creates a client that accepts what the specification wants it to accept.
+    /// Creates a client that accepts what the specification requires it to accept.
     pub fn new(url: &str) -> Self {
         let accept = (
             "accept".to_owned(),

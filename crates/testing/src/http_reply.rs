@@ -93,7 +93,7 @@ impl HttpReply {
         answer["error"].clone()
     }
 
-    /// Returns the first text of a tool's result that is no error.
+    /// Returns the first text of a tool's result that isn't an error.
     pub fn text(&self) -> String {
         let result = self.result();
         assert_ne!(result["isError"], true, "{result}");
@@ -106,11 +106,8 @@ impl HttpReply {
     /// Returns the text of a tool's result that is an error, over HTTP 200.
     pub fn failure(&self) -> String {
         let result = self.result();
-        assert_eq!(
-            (self.status, &result["isError"]),
-            (200, &json!(true)),
-            "{result}"
-        );
+        assert_eq!(self.status, 200, "{result}");
+        assert_eq!(result["isError"], json!(true), "{result}");
         result["content"][0]["text"].as_str().unwrap().to_owned()
     }
 
@@ -120,10 +117,9 @@ impl HttpReply {
         let list = ["tools", "prompts", "resources", "resourceTemplates"]
             .into_iter()
             .find_map(|k| result[k].as_array());
-        let name = |item: &Value| item["name"].as_str().unwrap().to_owned();
         list.unwrap_or_else(|| panic!("no list in {result}"))
             .iter()
-            .map(name)
+            .map(|item| item["name"].as_str().unwrap().to_owned())
             .collect()
     }
 }

@@ -16,7 +16,7 @@ use crate::http_sse::HttpSseStream;
 use crate::messages::{self, INITIALIZED, LATEST_LEGACY, MODERN, extended, modern_meta};
 use crate::{EventStream, HttpClient, HttpReply};
 
-/// Revisions as most tests tell them apart.
+/// Revisions as most tests distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
     /// 2025-11-25, with a session.

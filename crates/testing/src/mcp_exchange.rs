@@ -64,7 +64,7 @@ impl McpClient {
             .await
     }
 
-    /// Prepares a request with an id of its own.
+    /// Prepares a request with its own id.
     pub fn prepare(&self, method: &str) -> McpRequest<'_> {
         McpRequest::new(
             self,

@@ -88,13 +88,8 @@ impl<'a> McpRequest<'a> {
     fn mirrored_headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = self.headers.clone();
         if self.client.era() == Era::Modern {
-            let mut add = |name: &'static str, value: &str| {
-                if !headers.iter().any(|(given, _)| *given == name) {
-                    headers.push((name, encode_header(value)));
-                }
-            };
-            add("mcp-protocol-version", self.client.revision);
-            add("mcp-method", &self.method);
+            add_header(&mut headers, "mcp-protocol-version", self.client.revision);
+            add_header(&mut headers, "mcp-method", &self.method);
             let params: Value =
                 serde_json::from_str(&format!("{{{}}}", self.members)).unwrap_or_default();
             let key = match self.method.as_str() {
@@ -104,7 +99,7 @@ impl<'a> McpRequest<'a> {
                 _ => "",
             };
             if let Some(value) = params[key].as_str() {
-                add("mcp-name", value);
+                add_header(&mut headers, "mcp-name", value);
             }
         }
         headers
@@ -203,6 +198,13 @@ impl<'a> McpRequest<'a> {
             };
         }
         panic!("asked for input ten times");
+    }
+}
+
+/// Adds a header unless the request has it already.
+fn add_header(headers: &mut Vec<(&'static str, String)>, name: &'static str, value: &str) {
+    if !headers.iter().any(|(given, _)| *given == name) {
+        headers.push((name, encode_header(value)));
     }
 }
 

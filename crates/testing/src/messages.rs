@@ -1,7 +1,7 @@
 //! JSON-RPC messages as the bytes that clients send.
 //!
-//! Writes messages of both eras. Sends none. Invariant: members stand in the order in which they
-//! are written here.
+//! Writes messages of both eras. Sends none. Invariant: members are in the order in which they are
+//! written here.
 
 use serde_json::{Value, json};
 

@@ -10,8 +10,8 @@ use tokio::net::TcpSocket;
 /// A loopback address that refuses connections until somebody binds exactly this one.
 ///
 /// A port that is bound, read and closed again is free for every other test meanwhile. This socket
-/// stays bound and never listens; `SO_REUSEADDR` lets a program of the test bind the same port
-/// beside it.
+/// stays bound and never listens; `SO_REUSEADDR` lets a program of the test bind the same port next
+/// to it.
 pub struct ReservedAddress {
     _socket: TcpSocket,
     address: SocketAddr,

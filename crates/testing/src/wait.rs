@@ -15,7 +15,7 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     value
 }
 
-/// Looks again and again until there is something to see.
+/// Checks again and again until there is something to see.
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     within(what, async {
         loop {
@@ -28,7 +28,7 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl 
     .await
 }
 
-/// Looks again and again until a condition holds.
+/// Checks again and again until a condition holds.
 pub async fn holds(what: &str, mut check: impl FnMut() -> bool) {
     until(what, || std::future::ready(check().then_some(()))).await;
 }

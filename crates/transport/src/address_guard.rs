@@ -70,7 +70,7 @@ impl AddressGuard {
     }
 }
 
-/// Returns true for an address that IANA calls globally reachable, and that is no metadata service.
+/// Returns true for an address that IANA calls globally reachable, except metadata services.
 pub(super) fn is_public(address: IpAddr) -> bool {
     !is_metadata_address(address)
         && match address {
@@ -101,7 +101,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !is_special
 }
 
-/// IANA IPv6 Special-Purpose Address Registry, and the addresses that stand for one of IPv4.
+/// IANA IPv6 Special-Purpose Address Registry, and the addresses that represent one of IPv4.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [_, _, second, third, fourth, fifth, .., a, b, c, d] = address.octets();
     let end = Ipv4Addr::new(a, b, c, d);

@@ -19,7 +19,7 @@ pub struct ByteBudget {
     gauge: GaugeHandle,
     /// Count of answers that match no open call: timed out, duplicate or invented.
     pub(super) answers: CounterHandle,
-    /// Count of other messages dropped for want of room.
+    /// Count of other messages dropped for lack of room.
     pub(super) dropped: CounterHandle,
     /// Count of server requests among the dropped messages; each gets an error reply.
     pub(super) refused: CounterHandle,
@@ -58,10 +58,11 @@ impl ByteBudget {
 
     /// Reserves bytes for a message. `None` if the budget is used up.
     pub fn reserve(self: &Arc<Self>, size: usize) -> Option<ByteReservation> {
-        let fits = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.limit);
         // Check and reservation are one step: messages are released on other threads meanwhile.
         self.used
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(size).filter(|sum| *sum <= self.limit)
+            })
             .ok()?;
         self.gauge.add(i64::try_from(size).unwrap_or(i64::MAX));
         Some(ByteReservation(self.clone(), size))

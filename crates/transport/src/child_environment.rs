@@ -86,7 +86,7 @@ const CREDENTIALS: [&str; 6] = [
     "_ACCESS_KEY",
     "_ACCESS_KEY_ID",
 ];
-/// Limit of names that are told.
+/// Limit of names that are reported.
 const NAMES_MAX: usize = 12;
 
 /// Kind of a program, by what it needs of the environment.
@@ -101,20 +101,19 @@ pub enum ProgramKind {
 
 /// Returns the variables that a program of this kind inherits.
 pub(super) fn inherited(kind: ProgramKind) -> Vec<(OsString, OsString)> {
-    let passes =
-        |(name, value): &(OsString, OsString)| is_inherited(name) || passes_to(kind, name, value);
-    std::env::vars_os().filter(passes).collect()
+    std::env::vars_os()
+        .filter(|(name, value)| is_inherited(name) || passes_to(kind, name, value))
+        .collect()
 }
 
 /// Returns the names of variables that a program may miss since they are held back, apart from
 /// those that are `set` for it. Never their values.
-pub fn held_back(kind: ProgramKind, set: &[(String, String)]) -> Vec<String> {
-    let is_held = |name: &OsString, value: &OsString| {
+pub fn held_back_variables(kind: ProgramKind, set: &[(String, String)]) -> Vec<String> {
+    let held = std::env::vars_os().filter(|(name, value)| {
         !is_inherited(name)
             && !passes_to(kind, name, value)
             && (is_power(name) || is_package_source(kind, name))
-    };
-    let held = std::env::vars_os().filter(|(name, value)| is_held(name, value));
+    });
     let names = held.filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<String> = names
         .filter(|name| set.iter().all(|(other, _)| other != name))
@@ -148,10 +147,12 @@ fn is_package_source(kind: ProgramKind, name: &OsStr) -> bool {
     };
     let lower = name.to_ascii_lowercase();
     let npm = lower.strip_prefix("npm_config_");
-    // `npm_config_@scope:registry` names the registry of some packages.
-    let of_scope = |setting: &str| setting.starts_with('@') && setting.ends_with(":registry");
     PACKAGE_SOURCES.contains(&name)
-        || npm.is_some_and(|setting| NPM_SETTINGS.contains(&setting) || of_scope(setting))
+        || npm.is_some_and(|setting| {
+            // `npm_config_@scope:registry` names the registry of some packages.
+            let is_of_scope = setting.starts_with('@') && setting.ends_with(":registry");
+            NPM_SETTINGS.contains(&setting) || is_of_scope
+        })
 }
 
 fn is_power(name: &OsStr) -> bool {

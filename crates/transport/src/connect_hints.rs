@@ -117,9 +117,8 @@ mod tests {
 
     #[test]
     fn a_refused_loopback_address_in_a_container_is_explained() {
-        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         // Nested in the errors of a client, as in production.
-        let wrapped = LinkErrorOf(refused());
+        let wrapped = LinkErrorOf(io::ErrorKind::ConnectionRefused.into());
         for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.8.0.1", "[::1]"] {
             assert_eq!(
                 hint(&wrapped, host, || true),
@@ -143,24 +142,31 @@ mod tests {
 
     #[test]
     fn an_unknown_issuer_is_explained() {
-        let tls = |error| io::Error::other(rustls::Error::InvalidCertificate(error));
-        let failed = |error| LinkErrorOf(io::Error::other(tls(error)));
         assert_eq!(
-            hint(&failed(CertificateError::UnknownIssuer), "x", || false),
+            hint(
+                &tls_failure(rustls::Error::InvalidCertificate(
+                    CertificateError::UnknownIssuer
+                )),
+                "x",
+                || false
+            ),
             Some(PRIVATE_CA_HINT)
         );
         assert_eq!(
-            hint(&failed(CertificateError::Expired), "x", || false),
+            hint(
+                &tls_failure(rustls::Error::InvalidCertificate(CertificateError::Expired)),
+                "x",
+                || false
+            ),
             None
         );
     }
 
     #[test]
     fn plain_http_at_an_https_url_and_an_authoritys_own_certificate_are_explained() {
-        let failed = |error: rustls::Error| LinkErrorOf(io::Error::other(io::Error::other(error)));
         let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
         assert!(
-            hint(&failed(plain), "x", || false)
+            hint(&tls_failure(plain), "x", || false)
                 .unwrap()
                 .contains("http:// instead of https://")
         );
@@ -170,7 +176,7 @@ mod tests {
         let other =
             CertificateError::Other(rustls::OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
         let hint_text = hint(
-            &failed(rustls::Error::InvalidCertificate(other)),
+            &tls_failure(rustls::Error::InvalidCertificate(other)),
             "x",
             || false,
         )
@@ -198,4 +204,8 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct LinkErrorOf(#[source] io::Error);
+
+    fn tls_failure(error: rustls::Error) -> LinkErrorOf {
+        LinkErrorOf(io::Error::other(io::Error::other(error)))
+    }
 }

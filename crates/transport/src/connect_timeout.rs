@@ -40,7 +40,7 @@ impl<C> ConnectTimeout<C> {
     }
 
     /// Names a proxy in timeout errors.
-    pub(super) fn through(self, proxy: Option<&ProxyAddress>) -> Self {
+    pub(super) fn with_proxy(self, proxy: Option<&ProxyAddress>) -> Self {
         let through = proxy.map_or(String::new(), |proxy| format!(" through {proxy}"));
         ConnectTimeout {
             through: through.into(),

@@ -35,7 +35,7 @@ pub(super) fn decode_response(
         return Ok(response);
     }
     let codings = codings(response.headers());
-    // An error is told by its status. Its words are not worth another error.
+    // The status reports an error. Its words are not worth another one.
     let known: Result<Vec<Coding>, String> = codings.iter().map(|name| Coding::of(name)).collect();
     let known = match known {
         Ok(known) if known.len() <= CODINGS_MAX => known,
@@ -326,7 +326,7 @@ fn step_flate(
     })
 }
 
-/// True if the bytes begin with a header of RFC 1950. Some servers send bare RFC 1951 under the
+/// True if the bytes start with a header of RFC 1950. Some servers send bare RFC 1951 under the
 /// name `deflate`.
 fn is_zlib(first: &[u8]) -> bool {
     let [method, flags, ..] = first else {
@@ -521,26 +521,27 @@ mod tests {
         ));
     }
 
+    fn decode_empty(coding: &'static str) -> Result<Response<ResponseBody>, LinkError> {
+        let response = Response::builder().header(CONTENT_ENCODING, coding);
+        decode_response(
+            response.body(ResponseBody::Empty).unwrap(),
+            &share(MemoryLimit::None),
+        )
+    }
+
     #[test]
     fn codings_are_named_in_order_and_unknown_ones_are_told() {
-        let response = |coding: &'static str| {
-            let response = Response::builder().header(CONTENT_ENCODING, coding);
-            decode_response(
-                response.body(ResponseBody::Empty).unwrap(),
-                &share(MemoryLimit::None),
-            )
-        };
         assert!(matches!(
-            response("identity").unwrap().body(),
+            decode_empty("identity").unwrap().body(),
             ResponseBody::Empty
         ));
         assert!(matches!(
-            response("X-GZIP").unwrap().body(),
+            decode_empty("X-GZIP").unwrap().body(),
             ResponseBody::Decoded(_)
         ));
-        assert!(response("gzip, br").is_ok());
-        let error = response("zstd").err().unwrap().to_string();
+        assert!(decode_empty("gzip, br").is_ok());
+        let error = decode_empty("zstd").err().unwrap().to_string();
         assert!(error.contains("\"zstd\""), "{error}");
-        assert!(response("br, br, br, br").is_err());
+        assert!(decode_empty("br, br, br, br").is_err());
     }
 }

@@ -184,17 +184,20 @@ mod tests {
             .unwrap()
     }
 
+    fn small_request(method: Method) -> HttpRequest {
+        match method {
+            Method::POST => {
+                HttpRequest::post("application/json", Vec::new(), Bytes::from_static(b"{}"))
+            }
+            method => HttpRequest::bare(method, "text/event-stream", Vec::new()),
+        }
+    }
+
     #[tokio::test]
     async fn each_request_of_a_connection_carries_the_credential_of_its_time() {
         let (port, carried) = guarded_server().await;
         let source = Arc::new(Tokens::default());
         let target = endpoint(port, source.clone());
-        let request = |method: Method| match method {
-            Method::POST => {
-                HttpRequest::post("application/json", Vec::new(), Bytes::from_static(b"{}"))
-            }
-            method => HttpRequest::bare(method, "text/event-stream", Vec::new()),
-        };
         for (token, method) in [
             ("good1", Method::POST),
             ("good2", Method::GET),
@@ -202,7 +205,11 @@ mod tests {
         ] {
             *source.current.lock() = Some(token);
             assert_eq!(
-                target.request(request(method)).await.unwrap().status(),
+                target
+                    .request(small_request(method))
+                    .await
+                    .unwrap()
+                    .status(),
                 StatusCode::OK
             );
         }
@@ -211,7 +218,7 @@ mod tests {
         *source.renewals.lock() = ["good4", "bad2"].into();
         assert_eq!(
             target
-                .request(request(Method::POST))
+                .request(small_request(Method::POST))
                 .await
                 .unwrap()
                 .status(),
@@ -220,7 +227,7 @@ mod tests {
         *source.current.lock() = Some("bad3");
         assert_eq!(
             target
-                .request(request(Method::POST))
+                .request(small_request(Method::POST))
                 .await
                 .unwrap()
                 .status(),
@@ -235,8 +242,9 @@ mod tests {
             status: 401,
             values: vec!["Bearer scope=\"x\"".to_owned()],
         };
-        let refused = |token| (Some(HeaderValue::from_static(token)), challenge.clone());
-        assert_eq!(*refusals, [refused("bad1"), refused("bad3")]);
+        let refused = ["bad1", "bad3"]
+            .map(|token| (Some(HeaderValue::from_static(token)), challenge.clone()));
+        assert_eq!(*refusals, refused);
     }
 
     #[test]

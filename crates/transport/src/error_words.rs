@@ -1,6 +1,6 @@
 //! Words of a server in the body of an HTTP error, for people.
 //!
-//! Owns where they stand: in a JSON error, or as plain text. Does not decide what the status means
+//! Owns where they are: in a JSON error, or as plain text. Does not decide what the status means
 //! (`status_error.rs`). Invariant: they are one short line without credentials, and never a web
 //! page.
 
@@ -91,30 +91,33 @@ mod tests {
     use super::*;
     use http::header::CONTENT_TYPE;
 
+    fn words_of(kind: &'static str, body: &str) -> Option<String> {
+        let headers = HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static(kind))]);
+        error_words(&headers, body.as_bytes())
+    }
+
     #[test]
     fn words_are_found_in_json_and_in_plain_text_and_pages_are_left_out() {
-        let said = |kind: &'static str, body: &str| {
-            let headers =
-                HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static(kind))]);
-            error_words(&headers, body.as_bytes())
-        };
         let rpc = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: (supported versions: 2025-06-18)"}}"#;
         assert_eq!(
-            said("application/json", rpc).unwrap(),
+            words_of("application/json", rpc).unwrap(),
             "Bad Request: (supported versions: 2025-06-18)"
         );
         assert_eq!(
-            said("application/json", r#"{"detail":"no such\nthing"}"#).unwrap(),
+            words_of("application/json", r#"{"detail":"no such\nthing"}"#).unwrap(),
             "no such thing"
         );
         assert_eq!(
-            said("application/json", r#"{"error":"invalid_token"}"#).unwrap(),
+            words_of("application/json", r#"{"error":"invalid_token"}"#).unwrap(),
             "invalid_token"
         );
         let listed = r#"{"detail":[{"loc":["body"],"msg":"Field required","type":"missing"}]}"#;
-        assert_eq!(said("application/json", listed).unwrap(), "Field required");
         assert_eq!(
-            said(
+            words_of("application/json", listed).unwrap(),
+            "Field required"
+        );
+        assert_eq!(
+            words_of(
                 "application/json",
                 r#"{"errors":[{"message":"suspended"}]}"#
             )
@@ -122,20 +125,23 @@ mod tests {
             "suspended"
         );
         assert_eq!(
-            said("application/json", r#""suspended""#).unwrap(),
+            words_of("application/json", r#""suspended""#).unwrap(),
             "suspended"
         );
-        assert_eq!(said("application/json", r#"[[[[["deep"]]]]]"#), None);
-        assert_eq!(said("text/plain; charset=utf-8", " no \n").unwrap(), "no");
+        assert_eq!(words_of("application/json", r#"[[[[["deep"]]]]]"#), None);
         assert_eq!(
-            said("text/plain", "[error] suspended").unwrap(),
+            words_of("text/plain; charset=utf-8", " no \n").unwrap(),
+            "no"
+        );
+        assert_eq!(
+            words_of("text/plain", "[error] suspended").unwrap(),
             "[error] suspended"
         );
-        assert_eq!(said("text/html", "<html>no</html>"), None);
-        assert_eq!(said("text/plain", "<!doctype html>"), None);
-        assert_eq!(said("application/json", r#"{"status":7}"#), None);
+        assert_eq!(words_of("text/html", "<html>no</html>"), None);
+        assert_eq!(words_of("text/plain", "<!doctype html>"), None);
+        assert_eq!(words_of("application/json", r#"{"status":7}"#), None);
         assert_eq!(
-            said("text/plain", &"x".repeat(900)).unwrap().len(),
+            words_of("text/plain", &"x".repeat(900)).unwrap().len(),
             WORDS_MAX
         );
         assert_eq!(error_words(&HeaderMap::new(), b"\xff"), None);

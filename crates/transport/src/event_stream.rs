@@ -198,7 +198,7 @@ impl Stream for EventStream {
             match ready!(body.poll_data(cx)) {
                 Ok(Some(data)) => {
                     read += data.len();
-                    let size = self.reader.held() + data.len();
+                    let size = self.reader.held_bytes() + data.len();
                     if let Err(exhausted) = self.reservation.cover(size) {
                         self.body = None;
                         return Poll::Ready(Some(Err(exhausted.into())));

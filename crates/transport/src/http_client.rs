@@ -45,7 +45,7 @@ const REDIRECTS_MAX: usize = 5;
 #[derive(Clone)]
 pub(super) struct HttpClient {
     pool: HttpPool,
-    /// `None` where requests carry credentials of several clients: a cookie may stand for one of
+    /// `None` where requests carry credentials of several clients: a cookie may represent one of
     /// them.
     cookies: Option<Arc<CookieJar>>,
     credentials: Option<Arc<dyn CredentialSource>>,
@@ -86,7 +86,7 @@ impl HttpClient {
         })
     }
 
-    /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid
+    /// Returns an endpoint of this origin with its common headers. Fails if the host isn't a valid
     /// header value.
     pub(super) fn endpoint(
         &self,
@@ -164,7 +164,7 @@ impl HttpPool {
         }
         let connector = ProxyConnector::forwarding(tcp, proxy.clone());
         let connector = PlainConnector::Tcp(
-            ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()),
+            ConnectTimeout::new(connector, *connect_timeout).with_proxy(proxy.as_ref()),
         );
         let plain = PlainClient::new(connector, to_uri(url)?, limits);
         Ok(match proxy {
@@ -322,7 +322,7 @@ impl HttpEndpoint {
 
     /// Returns where a response redirects to, if that is within the origin and the method is kept.
     fn redirect_target(&self, response: &Response<ResponseBody>) -> Option<url::Url> {
-        // The other statuses turn a POST into a GET, which is no message.
+        // The other statuses turn a POST into a GET, which isn't a message.
         if !matches!(
             response.status(),
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
@@ -468,7 +468,7 @@ fn over_tls(
         // ever.
         .http2_keep_alive_interval(KEEPALIVE.0)
         .http2_keep_alive_timeout(KEEPALIVE.1)
-        .build(ConnectTimeout::new(connector, connect_timeout).through(proxy.as_ref()))
+        .build(ConnectTimeout::new(connector, connect_timeout).with_proxy(proxy.as_ref()))
 }
 
 /// Returns the `Host` header: the host of the URL, with the port unless it is 80.

@@ -43,7 +43,7 @@ pub struct HttpSettings {
     pub max_message: usize,
     /// Share of the gateway's memory that the server's messages take.
     pub memory: MemoryShare,
-    /// Called for events that are no messages.
+    /// Called for events that aren't messages.
     pub on_garbage: OnGarbage,
     /// Called for each message whose text had to be mended.
     pub on_mended: OnMended,
@@ -51,6 +51,6 @@ pub struct HttpSettings {
     pub was_reached: bool,
     /// Called for each stream that is resumed.
     pub on_resume: OnResume,
-    /// Opens connections in memory in place of the network.
+    /// Opens connections in memory instead of the network.
     pub dial: Option<PipeDialer>,
 }

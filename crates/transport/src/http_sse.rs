@@ -24,7 +24,9 @@ use crate::read_body::drain_body;
 use crate::response_body::ResponseBody;
 use crate::rpc_pipe::{RpcPipe, RpcPipeSettings};
 use crate::status_error::{PathAdvice, read_status_error};
-use crate::{ByteBudget, CorrelateFn, HeaderList, LinkError, LinkReply, OutgoingMessage};
+use crate::{
+    ByteBudget, CorrelateFn, HeaderList, LinkError, LinkReply, MessageStream, OutgoingMessage,
+};
 use moongate_jsonrpc::sse::{SseDecoder, SseEvent};
 use moongate_telemetry::MemoryReservation;
 
@@ -34,7 +36,7 @@ const ENDPOINT_TIME: Duration = Duration::from_secs(10);
 const ENDPOINT_MAX: usize = 8 * 1024;
 /// Time that a POST may stay open after the end of its call.
 const POST_GRACE: Duration = Duration::from_secs(5);
-/// Limit of a POST that is no request.
+/// Limit of a POST that isn't a request.
 const POST_TIME: Duration = Duration::from_secs(30);
 /// Limit of a reply to a server request.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
@@ -70,11 +72,6 @@ impl SseLink {
     ) -> Result<Self, LinkError> {
         let client = HttpClient::for_origin(&settings, &tls)?;
         let stream = client.endpoint(&settings.url, settings.headers.clone())?;
-        let timed_out = |_| {
-            LinkError::Timeout(format!(
-                "the server named no endpoint within {ENDPOINT_TIME:?}"
-            ))
-        };
         // One limit for all steps: a server may accept the connection and then say nothing.
         let opening = async {
             let response = stream
@@ -108,7 +105,11 @@ impl SseLink {
         };
         let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening)
             .await
-            .map_err(timed_out)??;
+            .map_err(|_| {
+                LinkError::Timeout(format!(
+                    "the server named no endpoint within {ENDPOINT_TIME:?}"
+                ))
+            })??;
         let settings = RpcPipeSettings {
             max_message: settings.max_message,
             backlog,
@@ -135,11 +136,11 @@ fn endpoint(
     base: &url::Url,
     first: Option<Result<SseEvent, LinkError>>,
 ) -> Result<url::Url, LinkError> {
-    let wrong = |what: String| LinkError::Protocol(what);
-    let event = first
-        .ok_or_else(|| wrong("the event stream ended before its first event".to_owned()))??;
+    let event = first.ok_or_else(|| {
+        LinkError::Protocol("the event stream ended before its first event".to_owned())
+    })??;
     if event.kind.as_deref() != Some("endpoint") {
-        return Err(wrong(
+        return Err(LinkError::Protocol(
             "the first event does not say where messages go".to_owned(),
         ));
     }
@@ -148,15 +149,16 @@ fn endpoint(
         .filter(|named| named.len() <= ENDPOINT_MAX);
     // Most servers name a path, relative to the stream's URL.
     let named = named.and_then(|named| base.join(named.trim()).ok());
-    let named =
-        named.ok_or_else(|| wrong("the server names an endpoint that is no URL".to_owned()))?;
+    let named = named.ok_or_else(|| {
+        LinkError::Protocol("the server names an endpoint that is no URL".to_owned())
+    })?;
     // Messages carry the configured credentials and the input of clients, so another origin must
     // not get them.
     let same_user = named.username() == base.username() && named.password() == base.password();
     if named.origin() != base.origin() || !same_user {
         let theirs = named.origin().ascii_serialization();
         let ours = base.origin().ascii_serialization();
-        return Err(wrong(format!(
+        return Err(LinkError::Protocol(format!(
             "the server names an endpoint at another origin, {theirs} instead of {ours}"
         )));
     }
@@ -174,19 +176,14 @@ impl PipeLink for SseLink {
     ) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         async move {
             let OutgoingMessage { body, id, headers } = outgoing;
-            let reply = |messages| LinkReply {
-                headers: HeaderMap::new(),
-                status: 200,
-                messages,
-            };
             let Some(id) = id else {
-                let timed_out =
-                    |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
                 let posted = tokio::time::timeout(POST_TIME, self.poster.post(body, headers))
                     .await
-                    .map_err(timed_out)?;
+                    .map_err(|_| {
+                        LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"))
+                    })?;
                 self.close_if_forgotten(&posted);
-                return posted.map(|()| reply(stream::empty().boxed()));
+                return posted.map(|()| pipe_reply(stream::empty().boxed()));
             };
             // Registered before the POST, since the answer may come on the stream first.
             let messages = self.pipe.expect_reply(id)?;
@@ -208,7 +205,7 @@ impl PipeLink for SseLink {
                 let _until_the_call_ends = &guard;
                 message
             });
-            Ok(reply(held.boxed()))
+            Ok(pipe_reply(held.boxed()))
         }
         .boxed()
     }
@@ -216,6 +213,15 @@ impl PipeLink for SseLink {
     fn close_pipe(&self) -> BoxFuture<'_, ()> {
         self.pipe.stop();
         std::future::ready(()).boxed()
+    }
+}
+
+/// Returns a reply without its own response, as on a pipe.
+fn pipe_reply(messages: MessageStream) -> LinkReply {
+    LinkReply {
+        headers: HeaderMap::new(),
+        status: 200,
+        messages,
     }
 }
 
@@ -341,7 +347,9 @@ impl SseEventReader {
             match self.body.data().await {
                 Ok(Some(data)) => {
                     read += data.len();
-                    if let Err(exhausted) = self.reservation.cover(self.reader.held() + data.len())
+                    if let Err(exhausted) = self
+                        .reservation
+                        .cover(self.reader.held_bytes() + data.len())
                     {
                         return Some(Err(exhausted.into()));
                     }

@@ -86,7 +86,7 @@ pub trait Link: Send + Sync {
     }
 
     /// Sends the gateway's own reply to a server request on a pipe. Replies have their own room
-    /// beside queued calls. The caller waits for that room and reads nothing meanwhile.
+    /// besides queued calls. The caller waits for that room and reads nothing meanwhile.
     fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
         let outgoing = OutgoingMessage {
             body,
@@ -179,7 +179,7 @@ pub type PipeReader = Box<dyn AsyncRead + Send + Unpin>;
 pub type PipeWriter = Box<dyn AsyncWrite + Send + Unpin>;
 /// Both ends of a pipe that leads to no process and no socket.
 pub type MemoryPipe = (PipeReader, PipeWriter);
-/// Opens a pipe in memory in place of a connection.
+/// Opens a pipe in memory instead of a connection.
 pub type PipeDialer = Arc<dyn Fn() -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
 /// Limit of messages in one batch from a server.
@@ -225,7 +225,7 @@ pub enum MessageRoute {
 }
 
 /// Selects the destination of a message on a pipe. Only the protocol revision can read that. The
-/// second argument tells whether the pipe awaits the response to a request.
+/// second argument says whether the pipe awaits the response to a request.
 pub type CorrelateFn = Arc<dyn Fn(&RpcMessage, &dyn Fn(u64) -> bool) -> MessageRoute + Send + Sync>;
 
 /// Failure of a link.

@@ -11,7 +11,9 @@ pub(super) fn is_loopback(host: &str) -> bool {
         .trim_start_matches('[')
         .trim_end_matches(']')
         .parse::<IpAddr>();
-    // RFC 6761, section 6.3: names that end in `.localhost` are loopback, too.
-    let named = || host.to_ascii_lowercase().rsplit('.').next() == Some("localhost");
-    address.map_or_else(|_| named(), |address| address.to_canonical().is_loopback())
+    match address {
+        Ok(address) => address.to_canonical().is_loopback(),
+        // RFC 6761, section 6.3: names that end in `.localhost` are loopback, too.
+        Err(_) => host.to_ascii_lowercase().rsplit('.').next() == Some("localhost"),
+    }
 }

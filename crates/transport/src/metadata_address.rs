@@ -15,7 +15,7 @@ const NAMES: [&str; 7] = [
     "instance-data",
     "rancher-metadata",
 ];
-/// Addresses beside the link-local ones: Alibaba Cloud, Oracle Cloud and Azure.
+/// Addresses besides the link-local ones: Alibaba Cloud, Oracle Cloud and Azure.
 const ADDRESSES: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
@@ -66,7 +66,7 @@ pub fn is_metadata_address(address: IpAddr) -> bool {
         IpAddr::V6(address) => {
             let [.., end] = embedded(address);
             ADDRESSES_V6.contains(&address)
-                // Whatever the network before it is: translators use prefixes of their own.
+                // Whatever the network before it is: translators use their own prefixes.
                 || ENDS.contains(&end)
                 || ADDRESSES.contains(&end)
                 || is_translated(address) && embedded(address).into_iter().any(is_listed)
@@ -74,13 +74,13 @@ pub fn is_metadata_address(address: IpAddr) -> bool {
     }
 }
 
-/// The whole link-local range, since containers and other clouds have theirs beside
+/// The whole link-local range, since containers and other clouds have theirs next to
 /// 169.254.169.254.
 fn is_listed(address: Ipv4Addr) -> bool {
     address.is_link_local() || ADDRESSES.contains(&address)
 }
 
-/// Returns true for a network whose addresses stand for IPv4 addresses: mapped, compatible and
+/// Returns true for a network whose addresses represent IPv4 addresses: mapped, compatible and
 /// translated ones (RFC 4291, RFC 2765), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC
 /// 4380), ISATAP (RFC 5214).
 fn is_translated(address: Ipv6Addr) -> bool {
@@ -97,19 +97,22 @@ fn is_translated(address: Ipv6Addr) -> bool {
 /// last one.
 fn embedded(address: Ipv6Addr) -> [Ipv4Addr; 7] {
     let bytes = address.octets();
-    let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| bytes[place]));
-    let inverted = Ipv4Addr::from([12, 13, 14, 15].map(|place: usize| !bytes[place]));
+    let inverted = Ipv4Addr::from([12, 13, 14, 15].map(|position: usize| !bytes[position]));
     [
         // 6to4, and NAT64 with a prefix of 48, 56 and 64 bits, which leave out the ninth byte.
-        at([2, 3, 4, 5]),
-        at([6, 7, 9, 10]),
-        at([7, 9, 10, 11]),
-        at([9, 10, 11, 12]),
+        address_at(&bytes, [2, 3, 4, 5]),
+        address_at(&bytes, [6, 7, 9, 10]),
+        address_at(&bytes, [7, 9, 10, 11]),
+        address_at(&bytes, [9, 10, 11, 12]),
         // Teredo: the server, and the client with its bits inverted.
-        at([4, 5, 6, 7]),
+        address_at(&bytes, [4, 5, 6, 7]),
         inverted,
-        at([12, 13, 14, 15]),
+        address_at(&bytes, [12, 13, 14, 15]),
     ]
+}
+
+fn address_at(bytes: &[u8; 16], positions: [usize; 4]) -> Ipv4Addr {
+    Ipv4Addr::from(positions.map(|position| bytes[position]))
 }
 
 #[cfg(test)]

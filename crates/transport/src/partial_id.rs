@@ -15,8 +15,8 @@ pub struct PartialIdScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Last string of the outermost object, up to the length that tells it from the keys that
-    /// count.
+    /// Last string of the outermost object, up to the length that distinguishes it from the keys
+    /// that count.
     key: Vec<u8>,
     /// Value after the key, while it is read.
     value: Option<Vec<u8>>,
@@ -52,7 +52,7 @@ impl PartialIdScanner {
             match byte {
                 b'"' => {
                     self.in_string = true;
-                    if !self.keep(byte) {
+                    if !self.keep_byte(byte) {
                         self.key.clear();
                     }
                 }
@@ -76,14 +76,14 @@ impl PartialIdScanner {
                     self.depth -= usize::from(byte != b',' && self.depth > 0);
                 }
                 _ => {
-                    self.keep(byte);
+                    self.keep_byte(byte);
                 }
             }
         }
     }
 
     /// Keeps a byte of the value. False if no value is read.
-    fn keep(&mut self, byte: u8) -> bool {
+    fn keep_byte(&mut self, byte: u8) -> bool {
         match &mut self.value {
             Some(value) if value.len() < ID_MAX => value.push(byte),
             Some(_) => self.value = None,
@@ -93,7 +93,7 @@ impl PartialIdScanner {
     }
 
     fn string(&mut self, byte: u8) {
-        if self.keep(byte) {
+        if self.keep_byte(byte) {
             self.in_string = byte != b'"';
             return;
         }
@@ -106,7 +106,7 @@ impl PartialIdScanner {
             }
             _ => {}
         }
-        // One byte more is enough to tell any other key from those that count.
+        // One byte more is enough to distinguish any other key from those that count.
         if self.depth == 1 && self.key.len() <= KEY_MAX {
             self.key.push(byte);
         }
@@ -124,25 +124,28 @@ mod tests {
             .fold(None, |found, part| found.or(scan.feed(part)))
     }
 
+    fn answered_id(text: &str) -> Option<u64> {
+        PartialIdScanner::default().feed_answer(text.as_bytes())
+    }
+
     #[test]
     fn the_id_of_an_answer_is_not_that_of_a_request() {
-        let answered = |text: &str| PartialIdScanner::default().feed_answer(text.as_bytes());
         assert_eq!(
-            answered(r#"{"jsonrpc":"2.0","id":17,"result":{"method":4"#),
+            answered_id(r#"{"jsonrpc":"2.0","id":17,"result":{"method":4"#),
             Some(17)
         );
-        assert_eq!(answered(r#"{"error":{"code":1},"id":17}"#), Some(17));
+        assert_eq!(answered_id(r#"{"error":{"code":1},"id":17}"#), Some(17));
         assert_eq!(
-            answered(
+            answered_id(
                 r#"{"jsonrpc":"2.0","id":17,"method":"sampling/createMessage","params":{"result":1"#
             ),
             None
         );
         assert_eq!(
-            answered(r#"{"method":"roots/list","id":17,"params":{}}"#),
+            answered_id(r#"{"method":"roots/list","id":17,"params":{}}"#),
             None
         );
-        assert_eq!(answered(r#"{"level":30,"id":17,"msg":"#), None);
+        assert_eq!(answered_id(r#"{"level":30,"id":17,"msg":"#), None);
     }
 
     #[test]

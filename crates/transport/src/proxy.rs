@@ -44,7 +44,7 @@ pub enum ProxyFault {
     /// The proxy is of an unsupported kind.
     #[error("names a proxy of the kind {0}://, and only http:// is spoken to proxies")]
     Scheme(String),
-    /// The text is no URL of a proxy.
+    /// The text isn't a proxy's URL.
     #[error("is not the URL of a proxy")]
     Url,
 }
@@ -53,7 +53,7 @@ impl ProxyAddress {
     /// Parses the URL of a proxy. As in curl, a missing scheme means `http`.
     ///
     /// # Errors
-    /// Fails if the text is no URL, or the URL of an unsupported kind of proxy.
+    /// Fails if the text isn't a URL, or is the URL of an unsupported kind of proxy.
     pub fn parse(text: &str, source: impl Into<String>) -> Result<Self, ProxyFault> {
         let text = text.trim();
         if let Some((scheme, _)) = text.split_once("://")
@@ -192,29 +192,15 @@ impl ProxyEnvironment {
     fn from_variables(
         lookup: impl Fn(&str) -> Option<String>,
     ) -> (Self, Vec<(&'static str, ProxyFault)>) {
-        let set = |name: &'static str| {
-            Some((name, lookup(name).filter(|value| !value.trim().is_empty())?))
-        };
         let mut faults = Vec::new();
         // As in curl and Python, the name in lower case comes first.
-        let mut proxy = |names: [&'static str; 2]| {
-            let (name, value) = names.into_iter().find_map(set)?;
-            ProxyAddress::parse(&value, name)
-                .map_err(|fault| faults.push((name, fault)))
-                .ok()
-        };
-        let all = proxy(["all_proxy", "ALL_PROXY"]);
-        let https = proxy(["https_proxy", "HTTPS_PROXY"]);
+        let all = read_proxy(&lookup, ["all_proxy", "ALL_PROXY"], &mut faults);
+        let https = read_proxy(&lookup, ["https_proxy", "HTTPS_PROXY"], &mut faults);
         // A CGI program gets a request's `Proxy` header as `HTTP_PROXY` (httpoxy, CVE-2016-5385).
         let is_cgi = lookup("REQUEST_METHOD").is_some();
-        let http = proxy([
-            "http_proxy",
-            if is_cgi { "http_proxy" } else { "HTTP_PROXY" },
-        ]);
-        let exceptions = ["no_proxy", "NO_PROXY"]
-            .into_iter()
-            .find_map(set)
-            .map(|(_, value)| value);
+        let other = if is_cgi { "http_proxy" } else { "HTTP_PROXY" };
+        let http = read_proxy(&lookup, ["http_proxy", other], &mut faults);
+        let exceptions = find_variable(&lookup, ["no_proxy", "NO_PROXY"]).map(|(_, value)| value);
         let environment = ProxyEnvironment {
             http: http.or_else(|| all.clone()),
             https: https.or(all),
@@ -237,6 +223,29 @@ impl ProxyEnvironment {
             .filter(|_| !is_loopback(host) && !is_excepted(&self.exceptions, host, port));
         proxy.cloned()
     }
+}
+
+/// Reads the proxy that the first of these variables names, and notes a fault.
+fn read_proxy(
+    lookup: &impl Fn(&str) -> Option<String>,
+    names: [&'static str; 2],
+    faults: &mut Vec<(&'static str, ProxyFault)>,
+) -> Option<ProxyAddress> {
+    let (name, value) = find_variable(lookup, names)?;
+    ProxyAddress::parse(&value, name)
+        .map_err(|fault| faults.push((name, fault)))
+        .ok()
+}
+
+/// Returns the first of these variables that is set, with its value.
+fn find_variable(
+    lookup: &impl Fn(&str) -> Option<String>,
+    names: [&'static str; 2],
+) -> Option<(&'static str, String)> {
+    names.into_iter().find_map(|name| {
+        let value = lookup(name).filter(|value| !value.trim().is_empty())?;
+        Some((name, value))
+    })
 }
 
 /// True if `NO_PROXY` names a host. Entries are separated by commas or spaces: `.domain` or
@@ -299,15 +308,19 @@ mod tests {
 
     #[test]
     fn the_url_of_a_proxy_is_read() {
-        let read = |text: &str| {
-            ProxyAddress::parse(text, "x").map(|it| (it.host.clone(), it.port, it.authorization))
-        };
-        let plain = |host: &str, port| Ok((host.to_owned(), port, None));
-        assert_eq!(read("http://proxy.test:3128"), plain("proxy.test", 3128));
-        assert_eq!(read(" HTTP://proxy.test/ "), plain("proxy.test", 80));
-        assert_eq!(read("proxy.test:3128"), plain("proxy.test", 3128));
-        assert_eq!(read("http://[::1]:3128"), plain("[::1]", 3128));
-        let basic = read("http://user:p%40ss@proxy.test:1").unwrap().2.unwrap();
+        for (text, host, port) in [
+            ("http://proxy.test:3128", "proxy.test", 3128),
+            (" HTTP://proxy.test/ ", "proxy.test", 80),
+            ("proxy.test:3128", "proxy.test", 3128),
+            ("http://[::1]:3128", "[::1]", 3128),
+        ] {
+            let proxy = ProxyAddress::parse(text, "x").unwrap();
+            assert_eq!(proxy.host, host);
+            assert_eq!(proxy.port, port);
+            assert_eq!(proxy.authorization, None);
+        }
+        let proxy = ProxyAddress::parse("http://user:p%40ss@proxy.test:1", "x").unwrap();
+        let basic = proxy.authorization.unwrap();
         assert!(basic == "Basic dXNlcjpwQHNz" && basic.is_sensitive());
         for text in [
             "",
@@ -319,13 +332,13 @@ mod tests {
             "http://u:p@h@x:1",
             "://a",
         ] {
-            assert_eq!(read(text), Err(ProxyFault::Url), "{text:?}");
+            let fault = ProxyAddress::parse(text, "x").unwrap_err();
+            assert_eq!(fault, ProxyFault::Url, "{text:?}");
         }
         for scheme in ["https", "socks5", "socks5h", "ftp"] {
-            assert_eq!(
-                read(&format!("{scheme}://proxy.test:1080")),
-                Err(ProxyFault::Scheme(scheme.to_owned()))
-            );
+            let text = format!("{scheme}://proxy.test:1080");
+            let fault = ProxyAddress::parse(&text, "x").unwrap_err();
+            assert_eq!(fault, ProxyFault::Scheme(scheme.to_owned()));
         }
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use moongate_telemetry::MemoryShare;
+use moongate_telemetry::{MemoryExhausted, MemoryReservation, MemoryShare};
 
 use crate::LinkError;
 use crate::http_error::connection_error;
@@ -75,12 +75,7 @@ pub(super) async fn collect_body(
         return Ok(whole);
     }
     let mut reservation = memory.map(MemoryShare::begin);
-    let mut cover = |size| {
-        reservation
-            .as_mut()
-            .map_or(Ok(()), |reservation| reservation.cover(size))
-    };
-    cover(length.unwrap_or(0))?;
+    cover(reservation.as_mut(), length.unwrap_or(0))?;
     // The announced length was compared with the limit, so a false one reserves no more than that.
     let mut all = BytesMut::with_capacity(length.unwrap_or(0));
     while body
@@ -91,11 +86,15 @@ pub(super) async fn collect_body(
         if all.len() > limit {
             return Err(LinkError::TooLarge { limit });
         }
-        cover(all.capacity())?;
+        cover(reservation.as_mut(), all.capacity())?;
     }
     let whole = all.freeze();
     Ok(match reservation {
         Some(reservation) => reservation.attach(whole),
         None => whole,
     })
+}
+
+fn cover(reservation: Option<&mut MemoryReservation>, size: usize) -> Result<(), MemoryExhausted> {
+    reservation.map_or(Ok(()), |reservation| reservation.cover(size))
 }

@@ -85,7 +85,7 @@ impl Reaper {
     /// Stops the reaper after all children have ended.
     pub fn stop(&self) {
         if let Some((mut child, input)) = self.process.lock().take() {
-            // The end of its input tells the reaper to finish.
+            // The end of its input makes the reaper finish.
             drop(input);
             // Reaps the process. Its status says nothing.
             let _ = child.wait();
@@ -131,7 +131,7 @@ pub fn run_reaper(run: &str) {
         sleep_blocking(Duration::from_millis(500));
     }
     groups.into_iter().for_each(child_process::kill_group);
-    // A process in a session of its own has left its group, but not its environment.
+    // A process in its own session has left its group, but not its environment.
     kill_tagged(run);
     // Again, for processes that were being forked during the first scan.
     sleep_blocking(Duration::from_millis(50));

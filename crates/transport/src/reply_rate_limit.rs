@@ -58,7 +58,7 @@ impl ReplyMeter {
     }
 
     /// Counts a reply. `late` is true if the server asks too often and had to wait.
-    pub fn answered(&self, was_delayed: bool) {
+    pub fn record_answered(&self, was_delayed: bool) {
         self.count(if was_delayed {
             ReplyOutcome::Delayed
         } else {
@@ -67,7 +67,7 @@ impl ReplyMeter {
     }
 
     /// Counts a request without a reply: the server reads none.
-    pub fn dropped(&self) {
+    pub fn record_dropped(&self) {
         self.count(ReplyOutcome::Dropped);
     }
 

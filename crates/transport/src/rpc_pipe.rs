@@ -37,7 +37,7 @@ pub use pipe_shared::OnGarbage;
 use pipe_shared::PipeShared;
 use reply_queue::{QueuedLine, ReplyQueue};
 
-/// Limit of messages queued for one call. Further notifications are dropped; one place is reserved
+/// Limit of messages queued for one call. Further notifications are dropped; one slot is reserved
 /// for the answer.
 const CALL_QUEUE: usize = 256;
 /// Limit of queued messages that belong to no call.
@@ -66,7 +66,7 @@ pub struct RpcPipeSettings {
     /// Finds the open call that a message belongs to when it carries no request id of ours. Runs
     /// under the pipe's lock.
     pub correlate: CorrelateFn,
-    /// Called for each line that is no message.
+    /// Called for each line that isn't a message.
     pub on_garbage: OnGarbage,
     /// Text of the error for a regular end of the input.
     pub closed: &'static str,
@@ -223,7 +223,7 @@ impl RpcPipe {
         if let OpenRequestTable::Calls(calls) = &mut *self.shared.open.lock()
             && let Some(call) = calls.remove(&id)
         {
-            // One place is reserved for the end of a call. A closed channel means that the call is
+            // One slot is reserved for the end of a call. A closed channel means that the call is
             // gone.
             let _ = call.try_send(CallMessage::end(Err(error)));
         }
@@ -259,7 +259,6 @@ impl RpcPipe {
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
         // Reported as not sent: the writer is gone, so no byte of the message left and a retry is
         // safe.
-        let writer_closed = || LinkError::NotSent("the server is being stopped".to_owned());
         let writer = self.writer.lock().clone().ok_or_else(writer_closed)?;
         // A message may be larger than the whole budget. It then takes all of it and is written
         // alone.
@@ -297,7 +296,7 @@ impl RpcPipe {
         };
         match tokio::time::timeout(WRITE_WAIT, written).await {
             Ok(Some(())) => Ok(()),
-            Ok(None) => Err(LinkError::NotSent("the server is being stopped".to_owned())),
+            Ok(None) => Err(writer_closed()),
             Err(_) => Err(LinkError::QueueFull(
                 "the server does not read its input, and too much waits for it".to_owned(),
             )),
@@ -402,6 +401,10 @@ impl Drop for PendingRequest {
             calls.remove(&self.id);
         }
     }
+}
+
+fn writer_closed() -> LinkError {
+    LinkError::NotSent("the server is being stopped".to_owned())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl MessageLimits {
         let unmarked;
         let text = match text.starts_with(BYTE_ORDER_MARK) {
             true => {
-                unmarked = without_mark(text);
+                unmarked = without_byte_order_mark(text);
                 &unmarked
             }
             false => text,
@@ -85,11 +85,11 @@ impl MessageLimits {
     }
 }
 
-/// Returns a text without the byte order mark that it may begin with.
+/// Returns a text without the byte order mark that it may start with.
 ///
 /// RFC 8259, Character Encoding: parsers "MAY ignore the presence of a byte order mark rather than
 /// treating it as an error".
-pub(super) fn without_mark(text: &Bytes) -> Bytes {
+pub(super) fn without_byte_order_mark(text: &Bytes) -> Bytes {
     text.strip_prefix(BYTE_ORDER_MARK)
         .map_or_else(|| text.clone(), |rest| text.slice_ref(rest))
 }

@@ -49,7 +49,7 @@ pub struct SocketSettings {
     pub backlog: Arc<ByteBudget>,
     /// Finds the open call that a message belongs to.
     pub correlate: CorrelateFn,
-    /// Called for lines that are no messages.
+    /// Called for lines that aren't messages.
     pub on_garbage: OnGarbage,
 }
 

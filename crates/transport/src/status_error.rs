@@ -17,7 +17,7 @@ use crate::proxy::ProxyAddress;
 use crate::read_body::collect_body;
 use crate::response_body::ResponseBody;
 use crate::retry_after::retry_after;
-use crate::server_text::without_mark;
+use crate::server_text::without_byte_order_mark;
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload, mended_length};
 
 /// Limit of the bytes read from the body of an error response.
@@ -139,7 +139,7 @@ pub(super) fn status_error(
 }
 
 fn read_message(body: &Bytes) -> Option<RpcMessage> {
-    let body = without_mark(body);
+    let body = without_byte_order_mark(body);
     // A copy of an error's body is small: what is read of one is bounded.
     let text = match mended_length(&body) {
         Some(_) => Bytes::from(String::from_utf8_lossy(&body).into_owned()),
@@ -169,35 +169,30 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 mod tests {
     use super::*;
 
+    fn refusal_text(status: u16, challenge: Option<&'static str>) -> String {
+        let mut headers = HeaderMap::new();
+        if let Some(challenge) = challenge {
+            headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
+        }
+        status_error(
+            StatusCode::from_u16(status).unwrap(),
+            &headers,
+            None,
+            PathAdvice::Unproven,
+        )
+        .to_string()
+    }
+
     #[test]
     fn a_refusal_says_what_to_do() {
-        let said = |status: u16, challenge: Option<&'static str>| {
-            let mut headers = HeaderMap::new();
-            if let Some(challenge) = challenge {
-                headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
-            }
-            status_error(
-                StatusCode::from_u16(status).unwrap(),
-                &headers,
-                None,
-                PathAdvice::Unproven,
-            )
-            .to_string()
-        };
         let login =
             r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
-        assert!(
-            said(401, Some(login))
-                .contains("OAuth login, which this version cannot do; until it can")
-        );
-        assert!(
-            said(401, Some(login)).contains("headers = {"),
-            "{}",
-            said(401, Some(login))
-        );
-        assert!(said(401, Some("Bearer")).contains("credentials are missing or refused"));
-        assert!(said(404, None).contains("is `url` complete"));
-        assert_eq!(said(500, None), "HTTP status 500");
+        let refused = refusal_text(401, Some(login));
+        assert!(refused.contains("OAuth login, which this version cannot do; until it can"));
+        assert!(refused.contains("headers = {"), "{refused}");
+        assert!(refusal_text(401, Some("Bearer")).contains("credentials are missing or refused"));
+        assert!(refusal_text(404, None).contains("is `url` complete"));
+        assert_eq!(refusal_text(500, None), "HTTP status 500");
         let known = status_error(
             StatusCode::NOT_FOUND,
             &HeaderMap::new(),

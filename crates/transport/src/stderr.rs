@@ -60,7 +60,7 @@ impl StderrTail {
 
     /// Returns the line that most likely explains what is wrong with a running child.
     pub fn likely_error(&self) -> Option<String> {
-        telling(&self.lines()).map(str::to_owned)
+        likely_reason(&self.lines()).map(str::to_owned)
     }
 
     /// Records the state of a probe.
@@ -252,33 +252,37 @@ const NOISE: [&str; 9] = [
 
 /// Returns the line that most likely explains a failure: the last with an error in it, else the
 /// last with any text.
-fn telling(lines: &[String]) -> Option<&str> {
-    let says_something = |line: &&str| {
-        let lower = line.to_ascii_lowercase();
-        let noise = NOISE.iter().any(|noise| lower.contains(noise));
-        // Stack frames and closing brackets explain nothing.
-        let frame = ["at ", "file \"", "code:", "errno:", "syscall:", "throw "]
-            .iter()
-            .any(|f| lower.starts_with(f));
-        !noise && !frame && line.chars().any(char::is_alphanumeric)
-    };
-    let lines = || {
-        lines
-            .iter()
-            .rev()
-            .map(|line| line.trim())
-            .filter(says_something)
-    };
-    let says_error = |line: &&str| {
-        let lower = line.to_ascii_lowercase();
-        // npm starts every line of a paragraph with the word "error".
-        let message = ["npm error", "npm err!"]
-            .iter()
-            .find_map(|npm| lower.strip_prefix(npm))
-            .unwrap_or(&lower);
-        SAYS_ERROR.iter().any(|mark| message.contains(mark))
-    };
-    lines().find(says_error).or_else(|| lines().next())
+fn likely_reason(lines: &[String]) -> Option<&str> {
+    let mut lines = lines
+        .iter()
+        .rev()
+        .map(|line| line.trim())
+        .filter(|line| says_something(line));
+    lines
+        .clone()
+        .find(|line| says_error(line))
+        .or_else(|| lines.next())
+}
+
+/// Returns true for a line with text that is neither noise nor a stack frame.
+fn says_something(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let noise = NOISE.iter().any(|noise| lower.contains(noise));
+    // Stack frames and closing brackets explain nothing.
+    let frame = ["at ", "file \"", "code:", "errno:", "syscall:", "throw "]
+        .iter()
+        .any(|f| lower.starts_with(f));
+    !noise && !frame && line.chars().any(char::is_alphanumeric)
+}
+
+fn says_error(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    // npm starts every line of a paragraph with the word "error".
+    let message = ["npm error", "npm err!"]
+        .iter()
+        .find_map(|npm| lower.strip_prefix(npm))
+        .unwrap_or(&lower);
+    SAYS_ERROR.iter().any(|mark| message.contains(mark))
 }
 
 #[cfg(test)]
@@ -290,7 +294,7 @@ mod tests {
 
     fn of(text: &str) -> Option<String> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        telling(&lines).map(str::to_owned)
+        likely_reason(&lines).map(str::to_owned)
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct StdioSettings {
     pub kind: ProgramKind,
     /// Arguments of the program.
     pub args: Vec<String>,
-    /// Environment variables beside the inherited ones.
+    /// Environment variables in addition to the inherited ones.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct StdioSettings {
     pub backlog: Arc<ByteBudget>,
     /// Finds the open call that a message belongs to.
     pub correlate: CorrelateFn,
-    /// Called for lines that are no messages.
+    /// Called for lines that aren't messages.
     pub on_garbage: OnGarbage,
     /// Kills the child if the gateway dies.
     pub reaper: Arc<Reaper>,
@@ -77,11 +77,12 @@ impl StdioLink {
             .child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
         let mut child =
             ChildTree::spawn(command(&settings, &tag)).map_err(|e| spawn_error(&settings, &e))?;
-        let gone = || LinkError::Closed("the child has no standard streams".to_owned());
         let pid = child.pid();
         // At once: the gateway may die at any time after the start.
         settings.reaper.register_group(pid);
-        let (stdin, stdout, stderr) = child.take_streams().ok_or_else(gone)?;
+        let (stdin, stdout, stderr) = child
+            .take_streams()
+            .ok_or_else(|| LinkError::Closed("the child has no standard streams".to_owned()))?;
         let (exited_sender, exited) = watch::channel(None);
         let (ended_sender, ended) = watch::channel(false);
         let tail = settings.stderr;

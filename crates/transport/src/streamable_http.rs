@@ -149,11 +149,6 @@ impl HttpLink {
         let (head, body) = response.into_parts();
         let status = head.status.as_u16();
         let media = ResponseMedia::of(&head.headers);
-        let reply = |messages| LinkReply {
-            headers: head.headers,
-            status,
-            messages,
-        };
         let Some(id) = id else {
             // 202 for a notification: the body means nothing, but reading it frees the connection.
             // It is read inline: a server that does not end it gets no further notifications
@@ -161,9 +156,13 @@ impl HttpLink {
             if !body.is_finished() {
                 drain_body(body).await;
             }
-            return Ok(reply(stream::empty().boxed()));
+            return Ok(LinkReply {
+                headers: head.headers,
+                status,
+                messages: stream::empty().boxed(),
+            });
         };
-        match media {
+        let messages = match media {
             ResponseMedia::Json => {
                 let bytes =
                     collect_body(body, self.limits.max_message, Some(&self.limits.memory)).await?;
@@ -175,26 +174,31 @@ impl HttpLink {
                         "the answer is to another request".to_owned(),
                     ));
                 }
-                Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
+                stream::once(std::future::ready(Ok(message))).boxed()
             }
             ResponseMedia::Events => {
                 let events = EventStream::new(body, self.stream_options(Some(id)));
-                Ok(reply(match resume {
+                match resume {
                     Some(headers) => {
                         with_reconnects(events, self.reconnect_plan(headers, Some(id)))
                     }
                     None => events.boxed(),
-                }))
+                }
             }
             ResponseMedia::Other(kind) => {
                 let kind = kind.map_or("no content type".to_owned(), |t| {
                     format!("the content type {t}")
                 });
-                Err(LinkError::Protocol(format!(
+                return Err(LinkError::Protocol(format!(
                     "the answer has status {status} and {kind}, not JSON or events"
-                )))
+                )));
             }
-        }
+        };
+        Ok(LinkReply {
+            headers: head.headers,
+            status,
+            messages,
+        })
     }
 }
 
@@ -216,17 +220,16 @@ impl HttpLink {
         match read.payload {
             RpcPayload::One(message) => Ok(message),
             RpcPayload::Batch(messages) => {
-                let answers = |m: &RpcMessage| {
-                    matches!(m,
-                    RpcMessage::Response(r) if r.id.is_some() && is_for(r, id))
-                };
-                let mut found = messages.into_iter().filter_map(Result::ok).filter(answers);
-                let missing = || {
+                let mut messages = messages.into_iter().filter_map(Result::ok);
+                let answer = messages.find(|message| {
+                    matches!(message,
+                        RpcMessage::Response(r) if r.id.is_some() && is_for(r, id))
+                });
+                answer.ok_or_else(|| {
                     LinkError::Protocol(
                         "the answer is a batch without the request's answer".to_owned(),
                     )
-                };
-                found.next().ok_or_else(missing)
+                })
             }
         }
     }

@@ -40,7 +40,7 @@ pub fn client_config(roots: RootCertStore) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Authorities of one file, trusted beside the system's. Equality compares the certificates.
+/// Authorities of one file, trusted besides the system's. Equality compares the certificates.
 #[derive(Clone)]
 pub struct CaFile(Arc<CaCertificates>);
 
@@ -81,12 +81,12 @@ impl CaFile {
 
     /// Returns a client configuration that trusts these authorities and `roots`.
     pub fn tls_config(&self, roots: impl FnOnce() -> RootCertStore) -> Arc<ClientConfig> {
-        let build = || {
+        let config = self.0.tls.get_or_init(|| {
             let mut roots = roots();
             roots.add_parsable_certificates(self.0.certificates.iter().cloned());
             client_config(roots)
-        };
-        self.0.tls.get_or_init(build).clone()
+        });
+        config.clone()
     }
 }
 
@@ -130,14 +130,14 @@ mod tests {
 
     #[test]
     fn a_file_without_usable_authorities_is_refused() {
-        let problem = |text: &str| CaFile::parse(text.as_bytes()).unwrap_err();
-        assert_eq!(problem("no certificate here"), "has no certificate");
-        assert!(
-            problem("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-                .contains("the 1. of it")
-        );
-        assert!(
-            problem("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").contains("PEM")
-        );
+        let problems = [
+            "no certificate here",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+        ]
+        .map(|text| CaFile::parse(text.as_bytes()).unwrap_err());
+        assert_eq!(problems[0], "has no certificate");
+        assert!(problems[1].contains("the 1. of it"));
+        assert!(problems[2].contains("PEM"));
     }
 }

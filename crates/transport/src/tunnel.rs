@@ -40,7 +40,7 @@ enum ProxyRoute {
 }
 
 impl ProxyConnector {
-    /// Creates a connector to the proxy if there is one, in place of the server.
+    /// Creates a connector to the proxy if there is one, instead of the server.
     pub(super) fn forwarding(tcp: TcpConnector, proxy: Option<ProxyAddress>) -> Self {
         ProxyConnector {
             tcp,
@@ -56,7 +56,7 @@ impl ProxyConnector {
         }
     }
 
-    /// Returns the proxy that gets requests in place of the server.
+    /// Returns the proxy that gets requests instead of the server.
     pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
         match &self.route {
             ProxyRoute::Forward(proxy) => Some(proxy),
@@ -144,10 +144,15 @@ where
     }
     // The head ends here. CONNECT has no body.
     head.extend_from_slice(b"\r\n");
-    let broken = |error: std::io::Error| proxy.error("broke the connection", Some(error.into()));
-    stream.write_all(&head).await.map_err(broken)?;
+    stream
+        .write_all(&head)
+        .await
+        .map_err(|error| connection_broke(proxy, error))?;
     // Nothing is read before the proxy has the whole request.
-    stream.flush().await.map_err(broken)?;
+    stream
+        .flush()
+        .await
+        .map_err(|error| connection_broke(proxy, error))?;
     let mut answer = Vec::with_capacity(1024);
     loop {
         // Never reads past the limit, whatever the proxy sends.
@@ -162,7 +167,7 @@ where
             .take(room as u64)
             .read_buf(&mut answer)
             .await
-            .map_err(broken)?;
+            .map_err(|error| connection_broke(proxy, error))?;
         if read == 0 {
             return Err(proxy.error("closed the connection without an answer to CONNECT", None));
         }
@@ -182,6 +187,10 @@ where
             }
         }
     }
+}
+
+fn connection_broke(proxy: &ProxyAddress, error: std::io::Error) -> ProxyError {
+    proxy.error("broke the connection", Some(error.into()))
 }
 
 /// Returns the status and length of a head once it is complete.
@@ -311,9 +320,12 @@ mod tests {
 
     #[test]
     fn a_server_is_named_with_its_port() {
-        let named = |uri: &str| authority(&uri.parse().unwrap());
-        assert_eq!(named("https://mcp.test/mcp"), "mcp.test:443");
-        assert_eq!(named("http://mcp.test/"), "mcp.test:80");
-        assert_eq!(named("https://[::1]:8443/"), "[::1]:8443");
+        for (uri, named) in [
+            ("https://mcp.test/mcp", "mcp.test:443"),
+            ("http://mcp.test/", "mcp.test:80"),
+            ("https://[::1]:8443/", "[::1]:8443"),
+        ] {
+            assert_eq!(authority(&Uri::from_static(uri)), named);
+        }
     }
 }

@@ -88,12 +88,12 @@ impl WebSocketPing {
             + if self.interval.is_zero() {
                 NEVER
             } else {
-                self.silence()
+                self.longest_silence()
             }
     }
 
     /// Returns the longest silence that is allowed.
-    fn silence(self) -> Duration {
+    fn longest_silence(self) -> Duration {
         self.interval.saturating_add(self.timeout)
     }
 }
@@ -118,7 +118,7 @@ pub struct WsSettings {
     pub backlog: Arc<ByteBudget>,
     /// Finds the open call that a message belongs to.
     pub correlate: CorrelateFn,
-    /// Called for frames that are no messages.
+    /// Called for frames that aren't messages.
     pub on_garbage: OnGarbage,
 }
 
@@ -138,11 +138,6 @@ impl WsLink {
             .proxy
             .as_ref()
             .map_or(String::new(), |proxy| format!(" through {proxy}"));
-        let timed_out = |_| {
-            LinkError::Unreachable(format!(
-                "cannot connect: no handshake within {limit:?}{through}"
-            ))
-        };
         let connecting = async {
             let target = connector_uri(&settings.url)?;
             let host = target.host().map(str::to_owned);
@@ -156,9 +151,11 @@ impl WsLink {
             let stream = connected.map_err(|e| unreachable(&*e, host.as_deref()))?;
             WsLink::handshake(TokioIo::new(stream), settings).await
         };
-        tokio::time::timeout(limit, connecting)
-            .await
-            .map_err(timed_out)?
+        tokio::time::timeout(limit, connecting).await.map_err(|_| {
+            LinkError::Unreachable(format!(
+                "cannot connect: no handshake within {limit:?}{through}"
+            ))
+        })?
     }
 
     /// Performs the handshake on a connection and starts to exchange messages.
@@ -336,7 +333,7 @@ impl PingReplies {
     async fn count(&self) {
         self.unsent.add();
         let was_delayed = self.rate_limit.wait_turn().await;
-        self.meter.answered(was_delayed);
+        self.meter.record_answered(was_delayed);
     }
 }
 
@@ -437,7 +434,7 @@ async fn write<S>(
             more = outbox.next(&mut lines) => more,
             () = tokio::time::sleep_until(ping.min(pings.give_up_at(&last_received))) => {
                 if Instant::now() >= pings.give_up_at(&last_received) {
-                    let silence = pings.silence();
+                    let silence = pings.longest_silence();
                     let silence = format!("nothing came from the server for {silence:?}, not even \
                         an answer to a ping");
                     // No close frame: a peer that is gone would not read it.

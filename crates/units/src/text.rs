@@ -53,17 +53,17 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
                 .find(|c: char| !c.is_ascii_alphabetic())
                 .unwrap_or(after.len()),
         );
-        let place = units
+        let position = units
             .iter()
             .position(|(name, _)| *name == unit)
             .ok_or("is not a duration")?;
         let number: u64 = number.parse().map_err(|_| "is not a duration")?;
         total = number
-            .checked_mul(units[place].1)
+            .checked_mul(units[position].1)
             .and_then(|ms| total.checked_add(ms))
             .ok_or("is too long")?;
         // Only smaller units may follow, so no unit comes twice.
-        (rest, units) = (next, &units[place + 1..]);
+        (rest, units) = (next, &units[position + 1..]);
     }
     match total {
         _ if text.is_empty() => Err("is not a duration"),
@@ -130,11 +130,12 @@ pub fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
 /// Writes a duration in its largest whole unit. Up to a minute it has seconds.
 pub(crate) fn duration_text(duration: Duration) -> String {
     let total = duration.as_millis();
-    let fits = |(_, unit): &&(&str, u64)| total > 0 && total.is_multiple_of(u128::from(*unit));
     let named = match total {
         // The usual timeout of a minute is shown as `60s`, next to others such as `30s` and `90s`.
         60_000 => Some(&("s", 1000)),
-        _ => DURATION_UNITS.iter().find(fits),
+        _ => DURATION_UNITS
+            .iter()
+            .find(|(_, unit)| total > 0 && total.is_multiple_of(u128::from(*unit))),
     };
     let (name, unit) = named.unwrap_or(&("ms", 1));
     format!("{}{name}", total / u128::from(*unit))
@@ -219,17 +220,18 @@ mod tests {
         }
     }
 
+    fn rate_per(count: u32, seconds: u64) -> RequestRate {
+        RequestRate {
+            count,
+            per: Duration::from_secs(seconds),
+        }
+    }
+
     #[test]
     fn rates() {
-        let of = |count, seconds| {
-            Ok(Some(RequestRate {
-                count,
-                per: Duration::from_secs(seconds),
-            }))
-        };
-        assert_eq!(rate("100/min"), of(100, 60));
-        assert_eq!(rate("10 / s"), of(10, 1));
-        assert_eq!(rate("5/hour"), of(5, 3600));
+        assert_eq!(rate("100/min"), Ok(Some(rate_per(100, 60))));
+        assert_eq!(rate("10 / s"), Ok(Some(rate_per(10, 1))));
+        assert_eq!(rate("5/hour"), Ok(Some(rate_per(5, 3600))));
         assert_eq!(rate("0"), Ok(None));
         assert_eq!(rate("0/s"), Ok(None));
         for (text, wrong) in [

@@ -156,7 +156,7 @@ impl Upstream {
         self.stop().await;
     }
 
-    /// Returns true if the upstream was told to stop.
+    /// Returns true if the upstream was asked to stop.
     pub fn is_stopping(&self) -> bool {
         self.server.stop.is_cancelled()
     }
@@ -203,7 +203,7 @@ impl Upstream {
         let _ = self.successor.set(next.clone());
     }
 
-    /// Returns the upstream that stands for this server now.
+    /// Returns the upstream that represents this server now.
     pub fn current(self: &Arc<Self>) -> &Arc<Upstream> {
         // A chain arises where a server was replaced again while routes still hold the first one.
         let mut latest = self;

@@ -34,7 +34,7 @@ pub(crate) struct ServerContext {
     /// Context that all servers share.
     pub(crate) common: Arc<UpstreamRuntime>,
     pub(crate) status: watch::Sender<UpstreamStatus>,
-    /// True if another `Upstream` stands for the server in the metrics.
+    /// True if another `Upstream` represents the server in the metrics.
     metrics_muted: AtomicBool,
     sink: Arc<dyn EventSink>,
     /// Cancelled when the gateway stops the server.

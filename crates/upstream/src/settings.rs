@@ -25,8 +25,7 @@ pub struct ServerSettings {
     pub presentation: ServerPresentation,
     /// Options that change on a live connection.
     pub live: LiveOptions,
-    /// Longest time for a user to answer an input request. The call's own time stands still
-    /// meanwhile.
+    /// Longest time for a user to answer an input request. The call's own time stops meanwhile.
     pub input_timeout: Duration,
     /// Options that a connection keeps.
     pub options: ConnectionOptions,
@@ -86,7 +85,7 @@ pub enum ConnectTarget {
     },
     /// Socket that carries newline-delimited messages.
     Socket(SocketAddress),
-    /// HTTP, or a protocol that begins as HTTP.
+    /// HTTP, or a protocol that starts as HTTP.
     Http {
         /// MCP endpoint.
         url: url::Url,

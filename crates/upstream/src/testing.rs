@@ -87,6 +87,13 @@ pub(super) struct ChangingServer {
     listener: Mutex<Option<(ServerSide, Value)>>,
 }
 
+/// Returns the tools `t0`, `t1` and so on.
+pub(super) fn numbered_tools(count: usize) -> Vec<Value> {
+    (0..count)
+        .map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}}))
+        .collect()
+}
+
 impl ChangingServer {
     pub(super) fn new(acknowledges: Option<Duration>) -> Arc<Self> {
         let tools = AtomicUsize::new(1);
@@ -138,9 +145,7 @@ impl ChangingServer {
             }
             "tools/list" => {
                 self.listed.fetch_add(1, Ordering::Relaxed);
-                let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
-                let tools: Vec<Value> = (0..self.tools.load(Ordering::Relaxed)).map(tool).collect();
-                json!({"tools": tools})
+                json!({"tools": numbered_tools(self.tools.load(Ordering::Relaxed))})
             }
             "prompts/list" => {
                 let talk = talk.clone();
@@ -473,7 +478,7 @@ pub(super) mod memory {
         )
     }
 
-    /// Calls a tool in a task of its own.
+    /// Calls a tool in its own task.
     pub(crate) fn call(
         upstream: &Arc<Upstream>,
         caller: &Arc<Caller>,

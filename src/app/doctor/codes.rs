@@ -1,7 +1,7 @@
 //! Codes of `moongate doctor`, each declared once.
 //!
-//! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it).
-//! Invariant: the page of codes has exactly these, since it is made of them.
+//! Owns code, severity, title, reason and remedy. Does not look for anything (the files next to
+//! it). Invariant: the page of codes has exactly these, since it is made of them.
 
 use moongate_api::FindingSeverity;
 

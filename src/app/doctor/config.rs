@@ -5,9 +5,11 @@
 
 use moongate_api::FindingSeverity;
 use moongate_config::edit::{ConfigOperation, raw_entry};
-use moongate_config::{ConfigProblem, ProblemKind, ProblemOrigin, SettingPlaces, pinned_package};
+use moongate_config::{
+    ConfigProblem, ProblemKind, ProblemOrigin, SettingLocations, pinned_package,
+};
 use moongate_platform::private_file;
-use moongate_upstream::{ConnectTarget, ServerSettings};
+use moongate_upstream::ConnectTarget;
 use serde_json::{Map, Value};
 
 use super::codes::DoctorCode;
@@ -146,7 +148,7 @@ fn make_private(problem: &ConfigProblem) -> Option<FileRepair> {
     let ProblemOrigin::File { path, .. } = &problem.origin else {
         return None;
     };
-    // Both have the file as their place. Only the remedy names what it changes.
+    // Both have the file as their location. Only the remedy names what it changes.
     let is_about_file = problem.fix.ends_with(&path.display().to_string());
     is_about_file.then(|| FileRepair::MakePrivate(path.clone()))
 }
@@ -184,7 +186,7 @@ fn pin_package(gateway: &ExaminedGateway, server: &str) -> Option<FileRepair> {
 /// Finds secrets in the files, and files with secrets that others can read.
 fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     // Files that do not parse have a finding already.
-    let Ok(places) = SettingPlaces::read(&gateway.options) else {
+    let Ok(places) = SettingLocations::read(&gateway.options) else {
         return Vec::new();
     };
     let mut found = Vec::new();
@@ -212,7 +214,7 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             .and_then(|rest| rest.split('.').next())
             .map(str::to_owned);
         found.push(DoctorFinding {
-            place: secret.origin.place(),
+            place: secret.origin.location(),
             server,
             ..finding
         });
@@ -245,11 +247,11 @@ fn same_servers(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
     for (at, server) in servers.iter().enumerate() {
         // Entries that cannot be used are alike only by their problem.
-        let is_same = |other: &&&ServerSettings| {
-            other.connect == server.connect
-                && !matches!(server.connect, ConnectTarget::Misconfigured { .. })
-        };
-        if let Some(first) = servers[..at].iter().find(is_same) {
+        if matches!(server.connect, ConnectTarget::Misconfigured { .. }) {
+            continue;
+        }
+        let mut before = servers[..at].iter();
+        if let Some(first) = before.find(|other| other.connect == server.connect) {
             let message = format!("{} and {} are the same server", first.name, server.name);
             let fix = format!("moongate remove {}", server.name);
             found.push(
@@ -260,17 +262,17 @@ fn same_servers(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     found
 }
 
+fn names_package(arg: &str, package: &str) -> bool {
+    // `@` starts a version of npm, and `=` one of Python. A longer name is another package.
+    arg.strip_prefix(package)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', '=']))
+}
+
 fn archived_packages(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
     for (name, _, args) in gateway.programs() {
         for (package, successor) in ARCHIVED {
-            let is_it = |arg: &String| {
-                // `@` begins a version of npm, and `=` one of Python. A longer name is another
-                // package.
-                arg.strip_prefix(package)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['@', '=']))
-            };
-            if args.iter().any(is_it) {
+            if args.iter().any(|arg| names_package(arg, package)) {
                 let message = format!("server {name} runs {package}, which is archived");
                 let fix = format!("use {successor} instead");
                 found.push(

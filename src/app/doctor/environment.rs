@@ -105,7 +105,7 @@ fn try_folder(file: &Path) -> std::io::Result<()> {
         .unwrap_or(Path::new("."));
     // With the process id: two runs at once must not remove the file of each other.
     let probe = folder.join(format!(".moongate-doctor-{}", std::process::id()));
-    // Only a write tells: mode bits do not show a read-only file system.
+    // Only a write shows it: mode bits do not reveal a read-only file system.
     std::fs::write(&probe, "")?;
     std::fs::remove_file(probe)
 }

@@ -142,13 +142,6 @@ fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
         .iter(ItemKind::Tools)
         .filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
     let sizes: Vec<usize> = tools.map(|tool| tool.form.listed.bytes().len()).collect();
-    let findings = |topic| {
-        let found = snapshot.findings_about(Some(name.as_str()), topic);
-        found
-            .into_iter()
-            .map(str::to_owned)
-            .collect::<Vec<String>>()
-    };
     ServerStatus {
         identity: ServerIdentity {
             name: name.clone(),
@@ -174,11 +167,16 @@ fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
             left_out: left_out
                 .map(|left_out| format!("{}: {}", left_out.item, left_out.reason))
                 .collect(),
-            names: findings(FindingTopic::Name),
-            mended: findings(FindingTopic::Mended),
-            unmatched_filters: findings(FindingTopic::Filter),
+            names: findings_about(snapshot, name, FindingTopic::Name),
+            mended: findings_about(snapshot, name, FindingTopic::Mended),
+            unmatched_filters: findings_about(snapshot, name, FindingTopic::Filter),
             ..ServerFindings::default()
         },
         ..ServerStatus::default()
     }
+}
+
+fn findings_about(snapshot: &Snapshot, server: &str, topic: FindingTopic) -> Vec<String> {
+    let found = snapshot.findings_about(Some(server), topic);
+    found.into_iter().map(str::to_owned).collect()
 }

@@ -20,7 +20,7 @@ pub(crate) struct DoctorFinding {
     /// Server that it is about.
     pub(crate) server: Option<String>,
     pub(crate) message: String,
-    /// Place in a file, as far as there is one.
+    /// Location in a file, if there is one.
     pub(crate) place: Option<String>,
     pub(crate) fix: String,
     pub(crate) repair: Option<FileRepair>,
@@ -59,7 +59,7 @@ impl DoctorFinding {
         severity: FindingSeverity,
         problem: &ConfigProblem,
     ) -> Self {
-        let place = problem.origin.place();
+        let place = problem.origin.location();
         let server = problem.server.clone();
         DoctorFinding {
             severity,
@@ -87,7 +87,7 @@ impl DoctorFinding {
         })
     }
 
-    /// Returns true if variables or the PATH decide, which each process has of its own.
+    /// Returns true if variables or the PATH decide, which each process has for itself.
     pub(super) fn is_of_environment(&self) -> bool {
         matches!(
             self.code,

@@ -34,17 +34,13 @@ pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         .map(|it| it.server.clone())
         .collect();
     // A program that is not there cannot start either: one finding is enough.
-    let is_known = |finding: &DoctorFinding| {
-        matches!(
+    found.extend(servers::check(gateway).into_iter().filter(|finding| {
+        let is_same_cause = matches!(
             finding.code,
             DoctorCode::ProgramEnds | DoctorCode::Unreachable | DoctorCode::CommandNotFound
-        ) && unstartable.contains(&finding.server)
-    };
-    found.extend(
-        servers::check(gateway)
-            .into_iter()
-            .filter(|finding| !is_known(finding)),
-    );
+        );
+        !is_same_cause || !unstartable.contains(&finding.server)
+    }));
     found
 }
 

@@ -69,7 +69,7 @@ fn check_names(server: &ServerStatus) -> Option<DoctorFinding> {
         "server {}: {} items look different here: {}",
         server.name(),
         changed.len(),
-        shown(&changed)
+        first_texts(&changed)
     );
     let fix = format!(
         "call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`",
@@ -82,7 +82,7 @@ fn check_names(server: &ServerStatus) -> Option<DoctorFinding> {
 
 /// Returns a finding about rules that match nothing. `None` for those of views and keys.
 fn check_rules(server: Option<&ServerStatus>, rules: &[String]) -> Option<DoctorFinding> {
-    let shown = shown(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let shown = first_texts(&rules.iter().map(String::as_str).collect::<Vec<_>>());
     let of = server.map_or_else(
         || "views and keys".to_owned(),
         |server| format!("server {}", server.name()),
@@ -98,7 +98,7 @@ fn check_rules(server: Option<&ServerStatus>, rules: &[String]) -> Option<Doctor
 }
 
 /// Lists the first few texts, and counts the rest.
-fn shown(texts: &[&str]) -> String {
+fn first_texts(texts: &[&str]) -> String {
     let first = texts
         .iter()
         .take(LISTED_MAX)
@@ -127,7 +127,7 @@ pub(super) fn judge_connection(
     let ServerCondition { state, reason, .. } = &server.condition;
     // The reason of each handshake without an answer names the setting.
     let is_slow = reason.contains("start_timeout");
-    // A server that has just begun to start is not judged: it may be well in a moment.
+    // A server that has just started is not judged: it may be fine in a moment.
     let is_judged = matches!(
         state,
         UpstreamState::Failed
@@ -138,14 +138,13 @@ pub(super) fn judge_connection(
     if !(is_judged || is_slow && *state == UpstreamState::Starting) {
         return None;
     }
-    let finding = |code, fix| DoctorFinding::new(code, format!("server {name}: {reason}"), fix);
     // The running gateway knows it where the config cannot be used here.
     let is_program = match connect {
         Some(connect) => matches!(connect, ConnectTarget::Stdio { .. }),
         None => server.identity.transport.as_deref() == Some("stdio"),
     };
     let finding = match connect {
-        // Its entry has a finding of its own.
+        // Its entry has its own finding.
         Some(ConnectTarget::Misconfigured { .. }) => return None,
         _ if is_slow => {
             let fix = format!(
@@ -159,12 +158,12 @@ pub(super) fn judge_connection(
             };
             DoctorFinding {
                 severity,
-                ..finding(DoctorCode::SlowStart, fix)
+                ..connection_finding(server, DoctorCode::SlowStart, fix)
             }
         }
         _ if is_program && reason.contains("command not found") => {
             let fix = format!("install it, or write its whole path as `servers.{name}.command`");
-            finding(DoctorCode::CommandNotFound, fix)
+            connection_finding(server, DoctorCode::CommandNotFound, fix)
         }
         _ if is_program => {
             let fix = format!(
@@ -174,23 +173,24 @@ pub(super) fn judge_connection(
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
         Some(ConnectTarget::Http { headers, .. }) if *state == UpstreamState::NeedsLogin => {
-            match headers.is_empty() {
-                true => finding(
-                    DoctorCode::LoginNeeded,
-                    format!("add `servers.{name}.headers`"),
-                ),
-                false => finding(
-                    DoctorCode::LoginRefused,
-                    format!("check `servers.{name}.headers`"),
-                ),
-            }
+            let (code, verb) = match headers.is_empty() {
+                true => (DoctorCode::LoginNeeded, "add"),
+                false => (DoctorCode::LoginRefused, "check"),
+            };
+            connection_finding(server, code, format!("{verb} `servers.{name}.headers`"))
         }
         _ => {
             let fix = format!("start that server, or correct `servers.{name}`: its URL or address");
-            finding(DoctorCode::Unreachable, fix)
+            connection_finding(server, DoctorCode::Unreachable, fix)
         }
     };
     Some(finding.for_server(name))
+}
+
+/// Creates a finding that gives the reason of a server's state.
+fn connection_finding(server: &ServerStatus, code: DoctorCode, fix: String) -> DoctorFinding {
+    let message = format!("server {}: {}", server.name(), server.condition.reason);
+    DoctorFinding::new(code, message, fix)
 }
 
 /// Quotes the last lines that a program wrote, each once.

@@ -17,7 +17,7 @@ use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditAuthor, EditHistory, KeyList, PastEdit, PreparedEdit,
 };
-use moongate_config::{ConfigProblem, ErrorTolerance, LoadOptions, Plan};
+use moongate_config::{ErrorTolerance, LoadOptions, Plan};
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_upstream::ServerSettings;
 
@@ -27,7 +27,7 @@ const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time to look a new server's name up.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
-/// Times that a change begins again while another process writes, and the pause between.
+/// Times that a change starts again while another process writes, and the pause between.
 const WRITE_ATTEMPTS: u32 = 40;
 const WRITE_PAUSE: Duration = Duration::from_millis(25);
 
@@ -43,7 +43,7 @@ impl FileEditor {
             return Err(ConfigEditError::new("read_only", message).into());
         }
         let own = self.clone();
-        // A task of its own: a caller that disconnects would otherwise stop it between write and
+        // A separate task: a caller that disconnects would otherwise stop it between write and
         // reload.
         let changing = tokio::spawn(async move { own.change_in_turn(change).await });
         // The timeout drops the handle only, and the task goes on.
@@ -152,21 +152,13 @@ enum HistoryNote {
 }
 
 impl PendingChange<'_> {
-    /// Writes the change. Begins again while another process writes the same files.
+    /// Writes the change. Starts again while another process writes the same files.
     fn write_patiently(&self, change: &ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
-        let is_busy = |refusal: &ChangeRefusal| match (
-            refusal.error.code,
-            &change.kind,
-            &change.expected_tag,
-        ) {
-            ("locked", _, _) => true,
-            // Nobody said which contents the file must have, so those of the other process will do.
-            ("changed", ChangeKind::Edit(_), None) => true,
-            _ => false,
-        };
         for _ in 0..WRITE_ATTEMPTS {
             match self.write(change) {
-                Err(refusal) if is_busy(&refusal) => std::thread::park_timeout(WRITE_PAUSE),
+                Err(refusal) if is_in_the_way(&refusal, change) => {
+                    std::thread::park_timeout(WRITE_PAUSE);
+                }
                 done => return done,
             }
         }
@@ -238,7 +230,7 @@ impl PendingChange<'_> {
         })
     }
 
-    /// Explains that a server of this gateway stands in no file.
+    /// Explains that a server of this gateway is in no file.
     fn name_fileless(
         &self,
         error: ConfigEditError,
@@ -249,11 +241,11 @@ impl PendingChange<'_> {
             .find_map(ConfigOperation::server)
             .filter(|_| error.code == "unknown_server");
         let status = self.reloader.status.load();
-        let is_fileless = |name: &&str| {
+        let fileless = server.filter(|name| {
             self.working.iter().any(|working| working == name)
                 && status.places.server(name).is_none()
-        };
-        match server.filter(is_fileless) {
+        });
+        match fileless {
             Some(name) => {
                 let message = format!(
                     "{name:?} stands in no config file, so it cannot be changed: it is the \
@@ -293,13 +285,13 @@ impl PendingChange<'_> {
             check_undo(&self.plan, &prepared.loaded().plan)?;
         }
         let problems = prepared.failed().to_vec();
-        let costs_working = |problem: &&ConfigProblem| {
+        let costly = problems.iter().find(|problem| {
             problem
                 .server
                 .as_ref()
                 .is_none_or(|name| self.working.contains(name))
-        };
-        if let Some(problem) = problems.iter().find(costs_working) {
+        });
+        if let Some(problem) = costly {
             let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
             return Err(ConfigEditError::new("problems", message).into());
         }
@@ -326,14 +318,15 @@ impl PendingChange<'_> {
             }
             _ => None,
         };
-        let forget = |edit: &PastEdit| history.map(|history| history.forget(edit));
         let written = prepared.write().inspect_err(|_| {
             // A note of a change that failed would offer an undo of nothing.
-            added.iter().flatten().for_each(|added| drop(forget(added)));
+            if let (Some(history), Some(Ok(added))) = (history, &added) {
+                let _ = history.forget(added);
+            }
         })?;
         let noted = match note {
             HistoryNote::Added(_) => added.map(|added| added.map(drop)),
-            HistoryNote::Undone(past) => forget(&past),
+            HistoryNote::Undone(past) => history.map(|history| history.forget(&past)),
         };
         if let Some(Err(error)) = &noted {
             tracing::warn!("edit of the config cannot be undone: {error}");
@@ -352,6 +345,16 @@ impl PendingChange<'_> {
     }
 }
 
+/// True if a change was refused only because another process writes.
+fn is_in_the_way(refusal: &ChangeRefusal, change: &ConfigChange) -> bool {
+    match (refusal.error.code, &change.kind, &change.expected_tag) {
+        ("locked", _, _) => true,
+        // Nobody said which contents the file must have, so those of the other process will do.
+        ("changed", ChangeKind::Edit(_), None) => true,
+        _ => false,
+    }
+}
+
 /// Refuses a server whose address gives a cloud's credentials to whoever asks. Who may write the
 /// file may write that, too.
 fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), ConfigEditError> {
@@ -360,15 +363,10 @@ fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), Co
             .iter()
             .any(|operation| operation.sets_target() && operation.server() == Some(&server.name))
     });
-    let look = async |server: &ServerSettings| {
-        let is_refused = server.metadata == MetadataAccess::Refused;
-        (is_refused && is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await)
-            .then(|| server.name.clone())
-    };
     // All names at once: each may take as long as the limit.
-    let looks = futures_util::future::join_all(targets.map(look));
+    let refused = futures_util::future::join_all(targets.map(refused_name));
     let Some(name) = Handle::current()
-        .block_on(looks)
+        .block_on(refused)
         .into_iter()
         .flatten()
         .next()
@@ -380,6 +378,13 @@ fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), Co
          `moongate add`, or edit the file"
     );
     Err(ConfigEditError::new("address_not_allowed", message))
+}
+
+/// Returns the name of a server that is a metadata service, unless it may be one.
+async fn refused_name(server: &ServerSettings) -> Option<String> {
+    let is_refused = server.metadata == MetadataAccess::Refused;
+    (is_refused && is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await)
+        .then(|| server.name.clone())
 }
 
 /// Refuses a change of the operators' keys after which nobody could make another one.

@@ -14,13 +14,13 @@ use moongate_admin::{
     Reloader as _,
 };
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
-use moongate_config::{ParsedServer, Plan, SettingPlaces};
+use moongate_config::{ParsedServer, Plan, SettingLocations};
 
 /// Editor of the files that a gateway has its config from.
 #[derive(Clone)]
 pub(in crate::app) struct FileEditor {
     pub(super) reloader: Arc<ConfigReloader>,
-    /// Past edits. A new place of the state needs a restart.
+    /// Past edits. A new location of the state needs a restart.
     pub(super) history: Option<Arc<EditHistory>>,
 }
 
@@ -70,8 +70,8 @@ impl ConfigEditor for FileEditor {
             .unwrap_or_default()
     }
 
-    fn setting_places(&self) -> Option<SettingPlaces> {
+    fn setting_places(&self) -> Option<SettingLocations> {
         let source = self.reloader.source.as_ref()?;
-        SettingPlaces::read(&(source.options)()).ok()
+        SettingLocations::read(&(source.options)()).ok()
     }
 }

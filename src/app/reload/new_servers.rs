@@ -1,9 +1,10 @@
 //! Servers that an operator is about to add.
 //!
-//! Owns the look at the config for them, and the settings that a probe gets. Does not write
+//! Owns how the config is read for them, and the settings that a probe gets. Does not write
 //! (`change_config.rs`) or connect (`probe.rs`). Invariant: a probe has the settings that the
 //! server would have.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,10 +66,6 @@ impl ConfigReloader {
     /// Connects once to the server that an operation would add.
     pub(super) async fn probe_new_server(&self, operation: ConfigOperation) -> ProbeReport {
         let name = operation.server().unwrap_or_default().to_owned();
-        let failed = |message: String, hint: &str| ProbeReport::Failed {
-            message,
-            hint: hint.to_owned(),
-        };
         let operations = vec![operation];
         let prepared = match self.prepare(operations.clone()).await {
             Ok(prepared) => prepared,
@@ -105,7 +102,7 @@ impl ConfigReloader {
             .find(|server| server.name == name);
         match server.cloned() {
             Some(settings) => {
-                // Metrics of its own: the server is not part of the config, and must leave no
+                // Separate metrics: the server is not part of the config, and must leave no
                 // series.
                 let mut shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
                 shared.reaper = self.targets.shared.reaper.clone();
@@ -118,7 +115,7 @@ impl ConfigReloader {
         }
     }
 
-    /// Prepares an edit. Only where this gateway read no file at all may one be begun.
+    /// Prepares an edit. Only where this gateway read no file at all may one be started.
     pub(super) fn prepare_edit(
         &self,
         edits: AdminEdits,
@@ -127,23 +124,15 @@ impl ConfigReloader {
     ) -> Result<PreparedEdit, ConfigEditError> {
         let status = self.status.load();
         let known = status.places.files();
-        let gone = |file: &std::path::Path| {
-            let message = format!(
-                "{} is gone, and the gateway goes on with what it read there: restore the file, \
-                 then try again",
-                file.display()
-            );
-            ConfigEditError::new("no_file", message)
-        };
         if let Some(file) = known.iter().find(|file| !file.path.exists()) {
-            return Err(gone(&file.path));
+            return Err(file_gone(&file.path));
         }
         let created = moongate_config::users_file(&options.env);
         let prepared = prepare_operator_edit(edits, options, created.as_deref(), operations)?;
         // Started from nothing, the file would have this entry alone, and the reload would stop all
         // that is missing there.
         match prepared.is_new_file() && !known.is_empty() {
-            true => Err(gone(prepared.path())),
+            true => Err(file_gone(prepared.path())),
             false => Ok(prepared),
         }
     }
@@ -206,4 +195,20 @@ impl ConfigReloader {
             .into()),
         }
     }
+}
+
+fn failed(message: String, hint: &str) -> ProbeReport {
+    ProbeReport::Failed {
+        message,
+        hint: hint.to_owned(),
+    }
+}
+
+fn file_gone(file: &Path) -> ConfigEditError {
+    let message = format!(
+        "{} is gone, and the gateway goes on with what it read there: restore the file, then try \
+         again",
+        file.display()
+    );
+    ConfigEditError::new("no_file", message)
 }

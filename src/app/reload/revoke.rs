@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ConfigReloader;
-use moongate_model::Principal;
 
 /// Time after a change for requests that began under the old rules. What they created is then
 /// revoked by a second sweep.
@@ -62,13 +61,12 @@ impl ConfigReloader {
     fn revoke_removed(&self) {
         let listener_state = self.targets.listener_state.load();
         let principals = listener_state.auth.principals();
-        let allowed = |principal: &Principal, scope: &str| {
-            principals.admits(principal) && listener_state.endpoints.allows(scope, principal)
-        };
-        let ended = listener_state
-            .downstream
-            .sessions
-            .retain(|key| listener_state.auth.standing(key), allowed);
+        let ended = listener_state.downstream.sessions.retain(
+            |key| listener_state.auth.standing(key),
+            |principal, scope| {
+                principals.admits(principal) && listener_state.endpoints.allows(scope, principal)
+            },
+        );
         if ended > 0 {
             tracing::info!(
                 ended,

@@ -8,7 +8,7 @@ use moongate_config::edit::ConfigEditError;
 
 use crate::app::plan_diff::diff_plans;
 
-/// Settings that an undo may change: those of servers are looked at one by one, and so are keys.
+/// Settings that an undo may change: those of servers are checked one by one, and so are keys.
 const LOOKED_AT: [&str; 3] = ["servers.enabled", "auth.keys", "admin.keys"];
 
 /// Refuses the undo of an edit that no operator made, if it would bring something back.
@@ -33,42 +33,36 @@ fn returned_part(running: &Plan, after: &Plan) -> Option<String> {
         .chain(&diff.replaced)
         .next()
         .map(|name| format!("the server {name}"));
-    // A server that is off could be switched on in the next step.
-    let disabled = || {
-        let is_known = |name: &str| running.servers.iter().any(|server| server.name == name);
-        let is_same = |server| running.disabled.contains(server);
-        let back = after
-            .disabled
-            .iter()
-            .find(|server| !is_same(server) && !is_known(&server.name));
-        back.map(|server| format!("the server {}", server.name))
-    };
-    let key = || {
-        let client = after
-            .auth
-            .keys
-            .iter()
-            .find(|key| !running.auth.keys.contains(key))
-            .map(|key| &key.name);
-        let operators = &running.admin_access.keys;
-        let operator = || {
-            after
-                .admin_access
-                .keys
+    let mut settings = diff.settings.iter().chain(&diff.needs_restart);
+    server
+        .or_else(|| returned_disabled_server(running, after))
+        .or_else(|| returned_key(running, after))
+        .or_else(|| {
+            let setting = settings.find(|key| !LOOKED_AT.contains(&key.as_str()))?;
+            Some(format!("`{setting}`"))
+        })
+}
+
+/// Names a server that would come back switched off: it could be switched on in the next step.
+fn returned_disabled_server(running: &Plan, after: &Plan) -> Option<String> {
+    let back = after.disabled.iter().find(|server| {
+        !running.disabled.contains(server)
+            && !running
+                .servers
                 .iter()
-                .find(|key| !operators.contains(key))
-                .map(|key| &key.name)
-        };
-        client
-            .or_else(operator)
-            .map(|name| format!("the key {name:?}"))
-    };
-    let setting = || {
-        let settings = diff.settings.iter().chain(&diff.needs_restart);
-        settings
-            .into_iter()
-            .find(|key| !LOOKED_AT.contains(&key.as_str()))
-            .map(|key| format!("`{key}`"))
-    };
-    server.or_else(disabled).or_else(key).or_else(setting)
+                .any(|known| known.name == server.name)
+    })?;
+    Some(format!("the server {}", back.name))
+}
+
+/// Names a key of clients or operators that would come back.
+fn returned_key(running: &Plan, after: &Plan) -> Option<String> {
+    let mut clients = after.auth.keys.iter();
+    let client = clients.find(|key| !running.auth.keys.contains(key));
+    let mut operators = after.admin_access.keys.iter();
+    let operator = operators.find(|key| !running.admin_access.keys.contains(key));
+    let name = client
+        .map(|key| &key.name)
+        .or(operator.map(|key| &key.name))?;
+    Some(format!("the key {name:?}"))
 }

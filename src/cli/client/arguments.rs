@@ -45,7 +45,7 @@ impl CallArguments {
                 })?;
                 json(&text, "stdin").map(CallArguments::Json)
             }
-            // One argument that is no pair can only be JSON, so its error is about JSON.
+            // One argument that isn't a pair can only be JSON, so its error is about JSON.
             [text] if !is_pair(text) => json(text, "the argument").map(CallArguments::Json),
             pairs => {
                 let mut out: Vec<(ByteString, PairValue)> = Vec::new();
@@ -98,7 +98,7 @@ impl CallArguments {
     }
 }
 
-/// True if the text begins with a key and not like JSON.
+/// True if the text starts with a key, and not like JSON.
 fn is_pair(text: &str) -> bool {
     !text.trim_start().starts_with(['{', '[', '"']) && text.contains('=')
 }

@@ -86,7 +86,7 @@ async fn close(client: VerbClient) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    // After the time the link is closed all the same.
+    // After the time the link is closed anyway.
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, left).await;
     link.close(Vec::new()).await;
 }

@@ -29,12 +29,10 @@ pub(super) async fn describe(
     listed: &[Arc<JsonObject>],
     name: &str,
 ) -> Option<DescribedTool> {
-    let find = |name: &str| {
-        listed
-            .iter()
-            .find(|tool| tool.get_string("name").as_deref() == Some(name))
-    };
-    if !META_TOOLS.iter().all(|tool| find(tool).is_some()) {
+    if !META_TOOLS
+        .iter()
+        .all(|tool| find_tool(listed, tool).is_some())
+    {
         return None;
     }
     let names = RawJson::array([RawJson::string(name)].iter());
@@ -42,7 +40,7 @@ pub(super) async fn describe(
         .with("name", RawJson::string(DESCRIBE))
         .with("arguments", JsonObject::new().with("names", names).to_raw());
     let call = Call {
-        definition: find(DESCRIBE).cloned(),
+        definition: find_tool(listed, DESCRIBE).cloned(),
         ..Call::new(McpMethod::CallTool, params)
     };
     let outcome = client.finish_call(call).await.ok()?;
@@ -59,4 +57,10 @@ pub(super) async fn describe(
         Some(definition) => DescribedTool::Definition(Arc::new(definition)),
         None => DescribedTool::Unknown(text.to_string()),
     })
+}
+
+fn find_tool<'a>(listed: &'a [Arc<JsonObject>], name: &str) -> Option<&'a Arc<JsonObject>> {
+    listed
+        .iter()
+        .find(|tool| tool.get_string("name").as_deref() == Some(name))
 }

@@ -33,13 +33,10 @@ async fn servers(admin: &AdminClient) -> Option<Vec<ServerStatus>> {
 }
 
 fn disconnected(servers: &[ServerStatus], only: Option<&str>) -> Option<String> {
-    let is_meant = |server: &&ServerStatus| {
-        server.condition.state != UpstreamState::Ready
-            && only.is_none_or(|only| only == server.name())
-    };
     let mut named: Vec<String> = servers
         .iter()
-        .filter(is_meant)
+        .filter(|server| server.condition.state != UpstreamState::Ready)
+        .filter(|server| only.is_none_or(|only| only == server.name()))
         .map(|server| format!("{:?} ({})", server.name(), server.condition.state.name()))
         .collect();
     let more = named.len().saturating_sub(MAX_NAMED);
@@ -52,17 +49,11 @@ fn disconnected(servers: &[ServerStatus], only: Option<&str>) -> Option<String> 
 }
 
 fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
-    // The longest prefix decides, whatever separates it from the tool's own name.
-    let of = |server: &&ServerStatus| {
-        let prefix = server.identity.prefix.as_str();
-        let rest = tool.strip_prefix(prefix).filter(|_| !prefix.is_empty());
-        rest.is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric()))
-            .then_some(prefix.len())
-    };
-    let server = servers
+    // The longest prefix decides.
+    let (_, server) = servers
         .iter()
-        .filter(|server| of(server).is_some())
-        .max_by_key(of)?;
+        .filter_map(|server| Some((prefix_length(server, tool)?, server)))
+        .max_by_key(|(length, _)| *length)?;
     let ServerCondition {
         state,
         reason,
@@ -84,6 +75,15 @@ fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
         text.push_str(&format!("; the next attempt is in {seconds:.0} s"));
     }
     Some(text)
+}
+
+/// Returns the length of a server's prefix if a tool's name starts with it, whatever separates the
+/// two.
+fn prefix_length(server: &ServerStatus, tool: &str) -> Option<usize> {
+    let prefix = server.identity.prefix.as_str();
+    let rest = tool.strip_prefix(prefix).filter(|_| !prefix.is_empty());
+    rest.is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric()))
+        .then_some(prefix.len())
 }
 
 #[cfg(test)]
@@ -133,19 +133,21 @@ mod tests {
             server("off", None, UpstreamState::Disabled),
             server("bare", Some(""), UpstreamState::Failed),
         ];
-        let said = |tool: &str| sentence(tool, &servers);
         assert_eq!(
-            said("x__echo").unwrap(),
+            sentence("x__echo", &servers).unwrap(),
             "x__echo cannot be called: the server \"b\" is away (backing_off): refused; the next \
              attempt is in 2 s"
         );
         assert!(
-            said("git_hub__echo").unwrap().contains("\"git_hub\""),
+            sentence("git_hub__echo", &servers)
+                .unwrap()
+                .contains("\"git_hub\""),
             "the longest prefix"
         );
-        assert!(said("off__echo").unwrap().contains("disabled"));
+        let off = sentence("off__echo", &servers).unwrap();
+        assert!(off.contains("disabled"));
         for tool in ["git__echo", "echo", "x", "xecho", "bare__echo"] {
-            assert_eq!(said(tool), None, "{tool}");
+            assert_eq!(sentence(tool, &servers), None, "{tool}");
         }
     }
 }

@@ -156,114 +156,128 @@ pub fn run(verb: ClientVerb) -> ExitCode {
 }
 
 async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailure> {
-    let shown = async |client: &VerbClient| {
-        let mut lists = Vec::new();
-        for kind in kinds.iter().copied() {
-            lists.push((kind, client.list(kind).await?));
-        }
-        if args.format != ListFormat::Json && lists.iter().all(|(_, items)| items.is_empty()) {
-            let away = match client.target.own_admin() {
-                Some((admin, only)) => {
-                    explain_missing::explain_empty(&admin, only.as_deref()).await
-                }
-                None => None,
-            };
-            let away = away.map(|away| format!("; {away}")).unwrap_or_default();
-            print_message(&format!(
-                "{} has no {}{away}",
-                client.target.name(),
-                kinds[0].member()
-            ));
-        }
-        print(&match args.format {
-            ListFormat::Table => table::lists(&lists).into(),
-            ListFormat::Prompt => {
-                let mut text = prompt::lists(&lists, client.instructions().as_deref());
-                // Only tools can be switched off one by one from the page or the command line.
-                if let (Some((ItemKind::Tools, tools)), Some((admin, only))) =
-                    (lists.first(), client.target.own_admin())
-                {
-                    text += &prompt::switched_off(
-                        &switched_off::find(&admin, only.as_deref(), tools).await,
-                    );
-                }
-                text.into()
+    connect::with_client(&args.target, async |client: &VerbClient| {
+        show_lists(client, args, kinds).await
+    })
+    .await
+}
+
+async fn show_lists(
+    client: &VerbClient,
+    args: &ListArgs,
+    kinds: &[ItemKind],
+) -> Result<ExitCode, VerbFailure> {
+    let mut lists = Vec::new();
+    for kind in kinds.iter().copied() {
+        lists.push((kind, client.list(kind).await?));
+    }
+    if args.format != ListFormat::Json && lists.iter().all(|(_, items)| items.is_empty()) {
+        let away = match client.target.own_admin() {
+            Some((admin, only)) => explain_missing::explain_empty(&admin, only.as_deref()).await,
+            None => None,
+        };
+        let away = away.map(|away| format!("; {away}")).unwrap_or_default();
+        print_message(&format!(
+            "{} has no {}{away}",
+            client.target.name(),
+            kinds[0].member()
+        ));
+    }
+    print(&match args.format {
+        ListFormat::Table => table::lists(&lists).into(),
+        ListFormat::Prompt => {
+            let mut text = prompt::lists(&lists, client.instructions().as_deref());
+            // Only tools can be switched off one by one from the page or the command line.
+            if let (Some((ItemKind::Tools, tools)), Some((admin, only))) =
+                (lists.first(), client.target.own_admin())
+            {
+                text += &prompt::switched_off(
+                    &switched_off::find(&admin, only.as_deref(), tools).await,
+                );
             }
-            ListFormat::Json => output::json_lists(&lists),
-        })?;
-        Ok(ExitCode::SUCCESS)
-    };
-    connect::with_client(&args.target, shown).await
+            text.into()
+        }
+        ListFormat::Json => output::json_lists(&lists),
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
-    let called = async |client: &VerbClient| {
-        // The definition gives the pairs' types, and some revisions send arguments as headers. A
-        // server may have unlisted tools, or fail to list them. A call with explicit JSON can be
-        // sent all the same.
-        let listed = client.list(ItemKind::Tools).await;
-        let tools = match (listed, &given) {
-            // Pairs need the tool's schema, so a failed list ends the call.
-            (Err(failure), CallArguments::Pairs(_)) => return Err(failure),
-            (listed, _) => listed.unwrap_or_default(),
-        };
-        let definition = tools
-            .iter()
-            .find(|tool| tool.get_string("name").as_deref() == Some(&args.name))
-            .cloned();
-        let (definition, unknown) = match definition {
-            Some(definition) => (Some(definition), None),
-            None => match describe(client, &tools, &args.name).await {
-                Some(DescribedTool::Definition(definition)) => (Some(definition), None),
-                Some(DescribedTool::Unknown(text)) => (None, Some(text)),
-                None => (None, None),
-            },
-        };
-        let input = definition
-            .as_ref()
-            .and_then(|tool| tool.get_object("inputSchema"));
-        let arguments = given.typed(input.as_ref())?.unwrap_or_else(JsonObject::new);
-        let params = JsonObject::new()
-            .with("name", RawJson::string(&args.name))
-            .with("arguments", arguments.to_raw());
-        let call = Call {
-            definition: definition.clone(),
-            ..Call::new(McpMethod::CallTool, params)
-        };
-        let outcome = match client.finish_call(call).await {
-            Ok(outcome) => outcome,
-            Err(failure) if definition.is_some() => return Err(failure),
-            Err(failure) => {
-                let hint = unknown.unwrap_or_else(|| unlisted(&args.name, &tools));
-                return Err(missing_tool(client, &args.name, failure, hint).await);
-            }
-        };
-        // A tool's own failure is a successful call with `isError`, so the result is shown first.
-        show(&outcome, args.format, render_content::tool_result)?;
-        let is_error = outcome
-            .result
-            .get("isError")
-            .is_some_and(|raw| &raw.bytes()[..] == b"true");
-        if is_error {
-            print_message(&format!(
-                "error: the tool {} says that it failed",
-                args.name
-            ));
-        }
-        // A gateway remembers it. This process knows nothing of the next one.
-        if client.target.is_direct() && moongate_protocol::cannot_ask(&Ok(outcome)) {
-            print_message(&format!(
-                "  call it with --protocol {}: it can ask there",
-                moongate_protocol::NEWEST_LEGACY
-            ));
-        }
-        Ok(if is_error {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        })
+    connect::with_client(&args.target, async |client: &VerbClient| {
+        call_tool(client, args, given).await
+    })
+    .await
+}
+
+async fn call_tool(
+    client: &VerbClient,
+    args: &CallArgs,
+    given: CallArguments,
+) -> Result<ExitCode, VerbFailure> {
+    // The definition gives the pairs' types, and some revisions send arguments as headers. A
+    // server may have unlisted tools, or fail to list them, but a call with explicit JSON can
+    // be sent anyway.
+    let listed = client.list(ItemKind::Tools).await;
+    let tools = match (listed, &given) {
+        // Pairs need the tool's schema, so a failed list ends the call.
+        (Err(failure), CallArguments::Pairs(_)) => return Err(failure),
+        (listed, _) => listed.unwrap_or_default(),
     };
-    connect::with_client(&args.target, called).await
+    let definition = tools
+        .iter()
+        .find(|tool| tool.get_string("name").as_deref() == Some(&args.name))
+        .cloned();
+    let (definition, unknown) = match definition {
+        Some(definition) => (Some(definition), None),
+        None => match describe(client, &tools, &args.name).await {
+            Some(DescribedTool::Definition(definition)) => (Some(definition), None),
+            Some(DescribedTool::Unknown(text)) => (None, Some(text)),
+            None => (None, None),
+        },
+    };
+    let input = definition
+        .as_ref()
+        .and_then(|tool| tool.get_object("inputSchema"));
+    let arguments = given.typed(input.as_ref())?.unwrap_or_else(JsonObject::new);
+    let params = JsonObject::new()
+        .with("name", RawJson::string(&args.name))
+        .with("arguments", arguments.to_raw());
+    let call = Call {
+        definition: definition.clone(),
+        ..Call::new(McpMethod::CallTool, params)
+    };
+    let outcome = match client.finish_call(call).await {
+        Ok(outcome) => outcome,
+        Err(failure) if definition.is_some() => return Err(failure),
+        Err(failure) => {
+            let hint = unknown.unwrap_or_else(|| unlisted(&args.name, &tools));
+            return Err(missing_tool(client, &args.name, failure, hint).await);
+        }
+    };
+    // A tool's own failure is a successful call with `isError`, so the result is shown first.
+    show(&outcome, args.format, render_content::tool_result)?;
+    let is_error = outcome
+        .result
+        .get("isError")
+        .is_some_and(|raw| &raw.bytes()[..] == b"true");
+    if is_error {
+        print_message(&format!(
+            "error: the tool {} says that it failed",
+            args.name
+        ));
+    }
+    // A gateway remembers it. This process knows nothing of the next one.
+    if client.target.is_direct() && moongate_protocol::cannot_ask(&Ok(outcome)) {
+        print_message(&format!(
+            "  call it with --protocol {}: it can ask there",
+            moongate_protocol::NEWEST_LEGACY
+        ));
+    }
+    Ok(if is_error {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Returns the failure of a call to a tool that is not listed, with the reason if the gateway knows
@@ -286,7 +300,7 @@ async fn missing_tool(
 }
 
 async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
-    let got = async |client: &VerbClient| {
+    connect::with_client(&args.target, async |client: &VerbClient| {
         let mut params = JsonObject::new().with("name", RawJson::string(&args.name));
         // All arguments of a prompt are strings.
         if let Some(arguments) = given.typed(None)? {
@@ -297,20 +311,20 @@ async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFail
             .await?;
         show(&outcome, args.format, render_content::prompt_result)?;
         Ok(ExitCode::SUCCESS)
-    };
-    connect::with_client(&args.target, got).await
+    })
+    .await
 }
 
 async fn read(args: &ReadArgs) -> Result<ExitCode, VerbFailure> {
-    let got = async |client: &VerbClient| {
+    connect::with_client(&args.target, async |client: &VerbClient| {
         let params = JsonObject::new().with("uri", RawJson::string(&args.uri));
         let outcome = client
             .finish_call(Call::new(McpMethod::ReadResource, params))
             .await?;
         show(&outcome, args.format, render_content::read_result)?;
         Ok(ExitCode::SUCCESS)
-    };
-    connect::with_client(&args.target, got).await
+    })
+    .await
 }
 
 fn show(

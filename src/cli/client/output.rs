@@ -115,9 +115,9 @@ pub(super) fn without_control_characters(text: &str) -> Cow<'_, str> {
     if !text.contains(is_invisible) {
         return text.into();
     }
-    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let shown = text.chars().filter_map(|c| match is_invisible(c) {
-        true => breaks(c).then_some('\u{fffd}'),
+        true if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => Some('\u{fffd}'),
+        true => None,
         false => Some(c),
     });
     shown.collect()

@@ -24,7 +24,7 @@ pub(super) async fn run_to_end(
     loop {
         match exchange.next_event().await {
             ExchangeEvent::Notification(notice) => print_notification(&notice),
-            // In a task of its own, so that the exchange is polled while the user types.
+            // In a separate task, so that the exchange is polled while the user types.
             ExchangeEvent::InputRequired(ask) => {
                 drop(asking.spawn(input_round.clone().respond(server.to_owned(), ask)))
             }
@@ -45,14 +45,8 @@ fn print_notification(notice: &Notification) {
 
 /// Formats progress: `progress 1/3: step 1 of 3`.
 fn progress(params: &JsonObject) -> String {
-    let number = |key: &str| {
-        params
-            .get(key)
-            .filter(|raw| raw.parse_as::<f64>().is_ok())
-            .map(|raw| format!("{raw:?}"))
-    };
-    let done = number("progress").unwrap_or_default();
-    let total = number("total")
+    let done = number(params, "progress").unwrap_or_default();
+    let total = number(params, "total")
         .map(|total| format!("/{total}"))
         .unwrap_or_default();
     let message = params
@@ -60,6 +54,14 @@ fn progress(params: &JsonObject) -> String {
         .map(|message| format!(": {message}"))
         .unwrap_or_default();
     format!("progress {done}{total}{message}")
+}
+
+/// Returns a number as the server wrote it.
+fn number(params: &JsonObject, key: &str) -> Option<String> {
+    params
+        .get(key)
+        .filter(|raw| raw.parse_as::<f64>().is_ok())
+        .map(|raw| format!("{raw:?}"))
 }
 
 /// Formats a log message: `info (logger): text`.
@@ -80,9 +82,12 @@ fn log(level: Option<LogLevel>, params: &JsonObject) -> String {
 mod tests {
     use super::*;
 
+    fn object(json: &'static str) -> JsonObject {
+        RawJson::literal(json).as_object().unwrap()
+    }
+
     #[test]
     fn notices_are_one_line() {
-        let object = |json| RawJson::literal(json).as_object().unwrap();
         assert_eq!(
             progress(&object(r#"{"progress":1.0,"total":3,"message":"on"}"#)),
             "progress 1.0/3: on"

@@ -67,7 +67,7 @@ fn item(out: &mut String, kind: ItemKind, item: &JsonObject) {
     let key = item
         .get_string(kind.item_key())
         .unwrap_or_else(|| ByteString::literal(""));
-    // A name is a server's text: a line break in it would end the heading and begin a paragraph.
+    // A name is a server's text: a line break in it would end the heading and start a paragraph.
     out.push_str(&format!("## {}\n", key.replace('\n', " ")));
     let described = item
         .get_string("description")

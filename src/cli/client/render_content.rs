@@ -20,14 +20,6 @@ pub(super) fn tool_result(result: &JsonObject) -> String {
 
 /// Renders a prompt: each message under its role.
 pub(super) fn prompt_result(result: &JsonObject) -> String {
-    let message = |raw: &RawJson| {
-        let message = raw.as_object().unwrap_or_default();
-        let role = message
-            .get_string("role")
-            .unwrap_or_else(|| ByteString::literal("unknown"));
-        let content = message.get("content").map(block).unwrap_or_default();
-        format!("[{role}]\n{}", ended(content))
-    };
     items(result, "messages")
         .iter()
         .map(message)
@@ -35,16 +27,29 @@ pub(super) fn prompt_result(result: &JsonObject) -> String {
         .join("\n")
 }
 
+fn message(raw: &RawJson) -> String {
+    let message = raw.as_object().unwrap_or_default();
+    let role = message
+        .get_string("role")
+        .unwrap_or_else(|| ByteString::literal("unknown"));
+    let content = message.get("content").map(block).unwrap_or_default();
+    format!("[{role}]\n{}", ended(content))
+}
+
 /// Renders the contents of a resource.
 pub(super) fn read_result(result: &JsonObject) -> String {
-    let content = |raw: &RawJson| {
-        let content = raw.as_object().unwrap_or_default();
-        match content.get_string("text") {
-            Some(text) => ended(text.to_string()),
-            None => ended(embedded("blob", &content)),
-        }
-    };
-    items(result, "contents").iter().map(content).collect()
+    items(result, "contents")
+        .iter()
+        .map(resource_content)
+        .collect()
+}
+
+fn resource_content(raw: &RawJson) -> String {
+    let content = raw.as_object().unwrap_or_default();
+    match content.get_string("text") {
+        Some(text) => ended(text.to_string()),
+        None => ended(embedded("blob", &content)),
+    }
 }
 
 fn items(result: &JsonObject, member: &str) -> Vec<RawJson> {
@@ -122,7 +127,7 @@ fn decoded(data: &str) -> usize {
         .bytes()
         .filter(|b| !b.is_ascii_whitespace() && *b != b'=')
         .count();
-    // Four base64 digits encode three bytes. Padding and line ends are no digits.
+    // Four base64 digits encode three bytes. Padding and line ends aren't digits.
     digits * 3 / 4
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moongate_api::{GatewayStatus, ItemState, ServerItem, ServerItems};
+use moongate_api::{GatewayStatus, ItemState, ServerItems};
 use moongate_jsonrpc::json::JsonObject;
 
 use crate::cli::admin::AdminClient;
@@ -61,16 +61,19 @@ async fn ask(
         let Ok(items) = serde_json::from_slice::<ServerItems>(&body) else {
             continue;
         };
-        // A key or a view may hide a whole server, and then its tools are no matter of this caller.
-        let is_seen = |tool: &ServerItem| {
-            let shown = if only.is_some() {
-                Some(&tool.name)
-            } else {
-                tool.exposed.as_ref()
+        // A key or a view may hide a whole server, and then its tools do not concern this caller.
+        let mut on = items
+            .tools
+            .iter()
+            .filter(|tool| tool.state == ItemState::On);
+        let is_seen = on.any(|tool| {
+            let shown = match only {
+                Some(_) => Some(&tool.name),
+                None => tool.exposed.as_ref(),
             };
-            tool.state == ItemState::On && shown.is_some_and(|shown| listed.contains(shown))
-        };
-        if !items.tools.iter().any(is_seen) {
+            shown.is_some_and(|shown| listed.contains(shown))
+        });
+        if !is_seen {
             continue;
         }
         let off = items

@@ -36,11 +36,6 @@ fn list(kind: ItemKind, items: &[Arc<JsonObject>]) -> String {
 }
 
 fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
-    let text = |key: &str| {
-        item.get_string(key)
-            .map(|text| text.to_string())
-            .unwrap_or_default()
-    };
     let described = item
         .get_string("description")
         .or_else(|| item.get_string("title"));
@@ -48,7 +43,7 @@ fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
         .as_ref()
         .map(ByteString::to_string)
         .unwrap_or_default();
-    let key = text(kind.item_key());
+    let key = text_of(item, kind.item_key());
     match kind {
         ItemKind::Tools => {
             let schema = item.get_object("inputSchema").unwrap_or_default();
@@ -56,32 +51,30 @@ fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
         }
         ItemKind::Prompts => vec![key, names(&schema::prompt_arguments(item)), description],
         ItemKind::Resources | ItemKind::Templates => {
-            vec![key, text("mimeType"), text("name"), description]
+            let name = text_of(item, "name");
+            vec![key, text_of(item, "mimeType"), name, description]
         }
     }
 }
 
+fn text_of(item: &JsonObject, key: &str) -> String {
+    item.get_string(key)
+        .map(|text| text.to_string())
+        .unwrap_or_default()
+}
+
 /// Formats names of arguments: `a b [c]`, with optional ones in brackets.
 fn names(arguments: &[SchemaArgument]) -> String {
-    let name = |a: &SchemaArgument| {
-        if a.required {
-            a.name.to_string()
-        } else {
-            format!("[{}]", a.name)
-        }
-    };
-    arguments.iter().map(name).collect::<Vec<_>>().join(" ")
+    let names = arguments.iter().map(|argument| match argument.required {
+        true => argument.name.to_string(),
+        false => format!("[{}]", argument.name),
+    });
+    names.collect::<Vec<_>>().join(" ")
 }
 
 /// Returns rows below their headings. The first column is never cut.
 pub(in crate::cli) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
     let last = headings.len() - 1;
-    let limit = |column: usize| match column {
-        // The first column is what has to be typed.
-        0 => usize::MAX,
-        column if column == last => LAST,
-        _ => CELL,
-    };
     let headings = headings
         .iter()
         .map(|heading| (*heading).to_owned())
@@ -91,18 +84,16 @@ pub(in crate::cli) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String
         .map(|row| {
             row.iter()
                 .enumerate()
-                .map(|(n, cell)| cut(cell, limit(n)))
+                .map(|(n, cell)| cut(cell, cell_limit(n, last)))
                 .collect()
         })
         .collect();
-    let width = |column: usize| {
-        cells
-            .iter()
-            .map(|row: &Vec<String>| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..last).map(width).collect();
+    let widths: Vec<usize> = (0..last)
+        .map(|column| {
+            let widths = cells.iter().map(|row| row[column].chars().count());
+            widths.max().unwrap_or(0)
+        })
+        .collect();
     let mut out = String::new();
     for row in &cells {
         let padded = row.iter().enumerate().map(|(n, cell)| match widths.get(n) {
@@ -113,6 +104,15 @@ pub(in crate::cli) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String
         out.push('\n');
     }
     out
+}
+
+fn cell_limit(column: usize, last: usize) -> usize {
+    match column {
+        // The first column is what has to be typed.
+        0 => usize::MAX,
+        column if column == last => LAST,
+        _ => CELL,
+    }
 }
 
 /// Returns the first line of a text, cut to `limit` characters.

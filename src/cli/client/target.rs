@@ -109,9 +109,9 @@ impl TargetArgs {
                 let url = match &self.url {
                     Some(url) => url.clone(),
                     None => {
-                        let found = locate::endpoint(&self.config);
-                        let usage = |error| VerbFailure::Usage(format!("{error}; {FLAG}"));
-                        located.insert(found.map_err(usage)?).url("/mcp")
+                        let found = locate::endpoint(&self.config)
+                            .map_err(|error| VerbFailure::Usage(format!("{error}; {FLAG}")))?;
+                        located.insert(found).url("/mcp")
                     }
                 };
                 (
@@ -203,23 +203,24 @@ impl TargetArgs {
 
 /// Returns the settings for a gateway, or any other server, at a URL. Fails with the problem of the
 /// flags.
-pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSettings, String> {
-    let bad = |what: String| format!("--url {url:?} {what}");
-    if let Some(place) = url.strip_prefix(UNIX) {
-        return over_unix_socket(place, key).map_err(bad);
+pub(in crate::cli) fn remote(flag: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+    if let Some(socket) = flag.strip_prefix(UNIX) {
+        return over_unix_socket(socket, key).map_err(|what| bad_url(flag, &what));
     }
-    let url = Url::parse(url).map_err(|e| match e {
-        url::ParseError::RelativeUrlWithoutBase => {
-            bad("is not a URL: it has no beginning; write http://HOST:PORT/mcp".to_owned())
-        }
-        e => bad(format!("is not a URL: {e}")),
+    let url = Url::parse(flag).map_err(|e| match e {
+        url::ParseError::RelativeUrlWithoutBase => bad_url(
+            flag,
+            "is not a URL: it has no beginning; write http://HOST:PORT/mcp",
+        ),
+        e => bad_url(flag, &format!("is not a URL: {e}")),
     })?;
     let transport = match url.scheme() {
         "http" | "https" => HttpTransport::Auto,
         "ws" | "wss" => HttpTransport::WebSocket,
         _ => {
-            return Err(bad(
-                "does not start with http://, https://, ws://, wss:// or unix:".to_owned(),
+            return Err(bad_url(
+                flag,
+                "does not start with http://, https://, ws://, wss:// or unix:",
             ));
         }
     };
@@ -250,12 +251,16 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     Ok(ServerSettings::new(name, connect))
 }
 
+fn bad_url(flag: &str, what: &str) -> String {
+    format!("--url {flag:?} {what}")
+}
+
 /// Returns the settings for a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than
 /// `/mcp`.
-fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, String> {
-    let (path, endpoint) = match place.rsplit_once(":/") {
+fn over_unix_socket(location: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+    let (path, endpoint) = match location.rsplit_once(":/") {
         Some((path, endpoint)) => (path, format!("/{endpoint}")),
-        None => (place, "/mcp".to_owned()),
+        None => (location, "/mcp".to_owned()),
     };
     if path.is_empty() {
         return Err("names no socket; write unix:PATH, or unix:PATH:/mcp/NAME".to_owned());

@@ -121,7 +121,7 @@ impl ConnectArgs {
     }
 }
 
-/// Returns the message about a word that is no client.
+/// Returns the message about a word that isn't a client.
 pub(in crate::cli) fn unknown_client(word: &str) -> String {
     let hint = match moongate_clients::nearest_client(word) {
         Some(near) => format!("did you mean `{}`?", near.id),

@@ -45,17 +45,16 @@ pub(super) fn backups(file: &Path) -> Vec<FileBackup> {
         .into_iter()
         .flatten()
         .filter_map(Result::ok);
-    let backup = |name: String| {
-        let stem = name
-            .strip_suffix(BEFORE_ENDING)
-            .or_else(|| name.strip_suffix(AFTER_ENDING))?;
-        stem.starts_with(&start).then(|| FileBackup {
-            start: directory.join(stem),
-        })
-    };
     let found: BTreeSet<FileBackup> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter_map(backup)
+        .filter_map(|name| {
+            let stem = name
+                .strip_suffix(BEFORE_ENDING)
+                .or_else(|| name.strip_suffix(AFTER_ENDING))?;
+            stem.starts_with(&start).then(|| FileBackup {
+                start: directory.join(stem),
+            })
+        })
         .collect();
     // The names have the time, so they sort by it.
     found.into_iter().collect()
@@ -217,13 +216,8 @@ mod tests {
         std::fs::write(&file, "new").unwrap();
         backup.keep_after(&file, "new").unwrap();
         assert_eq!(backups(&file), std::slice::from_ref(&backup));
-        assert_eq!(
-            (
-                backup.before().unwrap().as_str(),
-                backup.before_path().exists()
-            ),
-            ("", false)
-        );
+        assert_eq!(backup.before().unwrap(), "");
+        assert!(!backup.before_path().exists());
         backup.remove().unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }

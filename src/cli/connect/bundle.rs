@@ -38,19 +38,19 @@ pub(super) fn write(
         env!("CARGO_PKG_VERSION"),
         Platform::CURRENT,
     );
-    // Written beside it first: an interrupted write must not leave half a bundle under its name.
-    let mut beside = path
+    // Written next to it first: an interrupted write must not leave half a bundle under its name.
+    let mut part = path
         .file_name()
         .context("--bundle: the path names no file")?
         .to_owned();
-    beside.push(".part");
-    let beside = path.with_file_name(beside);
+    part.push(".part");
+    let part = path.with_file_name(part);
     let program = std::env::current_exe().context("the path of this program is unknown")?;
-    let written = archive(&beside, &format!("{manifest:#}\n"), &program)
-        .and_then(|()| std::fs::rename(&beside, path).map_err(Into::into));
+    let written = archive(&part, &format!("{manifest:#}\n"), &program)
+        .and_then(|()| std::fs::rename(&part, path).map_err(Into::into));
     if let Err(error) = written {
         // What is half written is of no use to anybody.
-        let _ = std::fs::remove_file(&beside);
+        let _ = std::fs::remove_file(&part);
         return Err(error.context(format!("cannot write {}", path.display())));
     }
     print_message(&format!(

@@ -107,7 +107,7 @@ impl ClientFile {
     ) -> Result<Option<ConnectKey>, UnkeptKey> {
         match existing_entry(self.path(), self.text(), name, own) {
             ExistingEntry::Ours => kept_key(profile, self.path(), self.text(), name),
-            // A key for somebody else's server is none for this gateway.
+            // A key for somebody else's server isn't one for this gateway.
             ExistingEntry::None | ExistingEntry::Foreign(_) => Ok(None),
         }
     }
@@ -141,13 +141,9 @@ impl ClientFile {
         consent: ChangeConsent,
     ) -> anyhow::Result<ClientFile> {
         let path = self.path().to_owned();
-        let changed = |request| {
-            take_over_text(profile, request, format_of(&path), self.text(), taken)
-                .map_err(|error| anyhow::anyhow!("{error}"))
-        };
         if let Some(request) = request {
             // What is left of this name was not imported, so nobody but its owner may replace it.
-            let left = changed(None)?;
+            let left = self.taken_over_text(profile, None, taken)?;
             if let ExistingEntry::Foreign(entry) = existing_entry(&path, &left, &request.name, own)
             {
                 let name = &request.name;
@@ -157,9 +153,19 @@ impl ClientFile {
                 );
             }
         }
-        let text = changed(request)?;
+        let text = self.taken_over_text(profile, request, taken)?;
         self.write(&text, request.and_then(key_of), consent)?;
         ClientFile::read_back(path, &text)
+    }
+
+    fn taken_over_text(
+        &self,
+        profile: &ClientProfile,
+        request: Option<&ConnectRequest>,
+        taken: &[TakenEntry<'_>],
+    ) -> anyhow::Result<String> {
+        take_over_text(profile, request, format_of(self.path()), self.text(), taken)
+            .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
     /// Removes our entry.
@@ -184,7 +190,7 @@ impl ClientFile {
             }
             ExistingEntry::Ours | ExistingEntry::Foreign(_) => {}
         }
-        // The last copy tells what was there before us, such as a file that had no table of
+        // The last copy shows what was there before us, such as a file that had no table of
         // servers.
         let before = backup::backups(&path)
             .pop()

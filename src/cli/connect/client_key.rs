@@ -13,7 +13,7 @@ use crate::cli::process::load_options;
 use moongate_clients::import::SelfAddresses;
 use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest, client_entry};
 
-/// Demand of the gateway for keys, as far as the config here tells.
+/// Demand of the gateway for keys, as far as the config here shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyDemand {
     /// The config has keys, so each client needs one.
@@ -28,7 +28,7 @@ impl KeyDemand {
     /// Reads the config.
     pub(super) fn of(args: &ConnectArgs, url: &str) -> Self {
         let options = load_options(&args.config);
-        // A gateway that runs with another config may have keys all the same.
+        // A gateway that runs with another config may still have keys.
         if options.paths.is_empty()
             || !(is_of_config(args) || self_addresses(&options).has_url(url))
         {
@@ -54,27 +54,22 @@ pub(super) fn request_of_client(
     if request.key.is_some() || demand == KeyDemand::NotNeeded {
         return Ok(request.clone());
     }
-    let with = |key| ConnectRequest {
+    let kept = file.own_key(profile, &request.name, own);
+    let key = match kept.map_err(|error| anyhow!("{error}; {}", advice(profile)))? {
+        Some(key) => key,
+        None if demand == KeyDemand::Unknown => return Ok(request.clone()),
+        None if args.key_inline => bail!(
+            "the gateway needs a key, and {DEFAULT_VARIABLE} is not set here; {}",
+            advice(profile)
+        ),
+        None => ConnectKey::Variable {
+            name: DEFAULT_VARIABLE.to_owned(),
+            value: None,
+        },
+    };
+    let keyed = ConnectRequest {
         key: Some(key),
         ..request.clone()
-    };
-    let kept = file.own_key(profile, &request.name, own);
-    let keyed = match kept.map_err(|error| anyhow!("{error}; {}", advice(profile)))? {
-        Some(key) => with(key),
-        None if demand == KeyDemand::Unknown => return Ok(request.clone()),
-        None => {
-            let keyed = with(ConnectKey::Variable {
-                name: DEFAULT_VARIABLE.to_owned(),
-                value: None,
-            });
-            if args.key_inline {
-                bail!(
-                    "the gateway needs a key, and {DEFAULT_VARIABLE} is not set here; {}",
-                    advice(profile)
-                );
-            }
-            keyed
-        }
     };
     if client_entry(profile, &keyed).is_err() {
         bail!(

@@ -51,14 +51,11 @@ pub(super) fn check_endpoint(args: &ConnectArgs) -> Result<(), String> {
     if names.contains(&name) {
         return Ok(());
     }
-    let begins = || {
-        names
-            .iter()
-            .copied()
-            .filter(|other| other.starts_with(name))
-            .min_by_key(|other| other.len())
-    };
-    let why = match nearest(name, &names).or_else(begins) {
+    let near = nearest(name, &names).or_else(|| {
+        let begun = names.iter().copied().filter(|it| it.starts_with(name));
+        begun.min_by_key(|other| other.len())
+    });
+    let why = match near {
         _ if plan.disabled.iter().any(|server| server.name == name) => {
             format!("that server is off; `moongate enable {name}` switches it on")
         }
@@ -74,7 +71,7 @@ pub(super) fn check_endpoint(args: &ConnectArgs) -> Result<(), String> {
     Err(format!("--endpoint {word:?}: {why}"))
 }
 
-/// Returns true if `--endpoint` names a place of the config's gateway, and not a whole URL.
+/// Returns true if `--endpoint` names an endpoint of the config's gateway, and not a whole URL.
 pub(super) fn is_of_config(args: &ConnectArgs) -> bool {
     args.endpoint.as_deref().is_none_or(|word| !is_url(word))
 }
@@ -84,8 +81,8 @@ fn is_name(word: &str) -> bool {
 }
 
 fn is_url(text: &str) -> bool {
-    let is_web = |url: Url| matches!(url.scheme(), "http" | "https") && url.has_host();
     text.strip_prefix(moongate_listener::UNIX)
         .is_some_and(|path| !path.is_empty())
-        || Url::parse(text).is_ok_and(is_web)
+        || Url::parse(text)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }

@@ -38,7 +38,7 @@ use request::request;
 pub(in crate::cli) use take_over::{TakenServer, take_over};
 use write::write_entries;
 
-/// Stands for a key that nobody knows yet.
+/// Placeholder for a key that nobody knows yet.
 const KEY_PLACEHOLDER: &str = "mg_your_key";
 /// Endpoint of a gateway without a config.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080/mcp";
@@ -50,7 +50,7 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
         env: &env,
         platform: Platform::CURRENT,
     };
-    let profiles = match chosen(&args, &directories) {
+    let profiles = match chosen_clients(&args, &directories) {
         Ok(profiles) => profiles,
         Err(message) => {
             print_message(&format!("error: {message}"));
@@ -61,8 +61,9 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
         return list(&directories);
     }
     if args.remove || args.undo {
-        let take_back = |profile| take_back(&args, profile, &directories);
-        return Ok(for_each(&profiles, take_back));
+        return Ok(for_each(&profiles, |profile| {
+            take_back(&args, profile, &directories)
+        }));
     }
     let request = match request(&args, &env) {
         Ok(request) => request,
@@ -100,18 +101,20 @@ fn for_each(
 }
 
 /// Returns the clients that the flags name.
-fn chosen(
+fn chosen_clients(
     args: &ConnectArgs,
     directories: &UserDirectories<'_>,
 ) -> Result<Vec<&'static ClientProfile>, String> {
     if args.all {
-        let here = |profile: &&ClientProfile| {
+        let here = moongate_clients::clients().filter(|profile| {
             profile.method == ConnectMethod::File && directories.has_client(profile)
-        };
-        return Ok(moongate_clients::clients().filter(here).collect());
+        });
+        return Ok(here.collect());
     }
-    let find = |word: &String| moongate_clients::client(word).ok_or_else(|| unknown_client(word));
-    args.clients.iter().map(find).collect()
+    args.clients
+        .iter()
+        .map(|word| moongate_clients::client(word).ok_or_else(|| unknown_client(word)))
+        .collect()
 }
 
 /// Lists all clients, with the files of those that are here.
@@ -128,8 +131,8 @@ fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the request whose steps are shown: with a place for the key, if one is needed and none
-/// is given.
+/// Returns the request whose steps are shown: with a placeholder for the key, if one is needed and
+/// none is given.
 fn shown_request(args: &ConnectArgs, request: ConnectRequest) -> ConnectRequest {
     if request.key.is_some() || KeyDemand::of(args, &request.url) != KeyDemand::Needed {
         return request;

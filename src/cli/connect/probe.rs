@@ -48,8 +48,8 @@ pub(super) async fn wait_for_key(request: &ConnectRequest) {
     print_message("the gateway does not know the new key yet; does it run with this config?");
 }
 
-/// Connects as the entry says, and reports how that went. A gateway that does not run is no fault
-/// of the entry.
+/// Connects as the entry says, and reports how that went. A gateway that does not run isn't the
+/// entry's fault.
 pub(super) async fn check(
     profile: &ClientProfile,
     file: &ClientFile,
@@ -113,22 +113,19 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
     let entry =
         entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
     let env = client_environment(request);
-    let text = |key: &str| {
-        entry
-            .settings
-            .get(key)
-            .and_then(Value::as_str)
-            .map(|text| resolved(text, &env))
-    };
-    Ok(match (text("url"), text("command")) {
+    let [url, command] = ["url", "command"].map(|key| {
+        let text = entry.settings.get(key).and_then(Value::as_str);
+        text.map(|text| resolved(text, &env))
+    });
+    Ok(match (url, command) {
         (Some(url), _) => probe_url(&url, bearer(&entry.settings, &env).as_deref()).await,
         (None, Some(command)) => {
             let env_of_entry = members(&entry.settings, "env", &env);
             let key = env_of_entry
                 .get("MOONGATE_KEY")
                 .or_else(|| env.get("MOONGATE_KEY"));
-            // A bridge starts without its gateway, and answers with nothing. So the gateway is
-            // asked first.
+            // A bridge starts without its gateway and answers with nothing, so the gateway is asked
+            // first.
             match probe_url(&request.url, key.map(String::as_str)).await {
                 ProbeOutcome::Tools(_) => {}
                 fault => return Ok(fault),

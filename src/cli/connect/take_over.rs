@@ -16,7 +16,6 @@ use crate::cli::process::{environment, load_options, print_message};
 use moongate_access::auth::{KeyHash, KeySettings};
 use moongate_clients::import::{GatewayReach, SelfAddresses};
 use moongate_clients::{ConnectMethod, TakenEntry};
-use serde_json::{Map, Value};
 
 /// Server of a client that the gateway has now.
 pub(in crate::cli) struct TakenServer {
@@ -57,12 +56,15 @@ pub(in crate::cli) async fn take_over(
 /// True if a key opens a part of the gateway only, or if nobody can tell here. A reference stands
 /// for any key.
 fn may_be_narrow(keys: &[KeySettings], key: &str) -> bool {
-    let is_narrow = |key: &KeySettings| key.views.is_some() || !key.tools.matches_all();
     let hash = KeyHash::of(key);
     match keys.iter().find(|known| known.hash.matches(&hash)) {
         Some(known) => is_narrow(known),
         None => keys.iter().any(is_narrow),
     }
+}
+
+fn is_narrow(key: &KeySettings) -> bool {
+    key.views.is_some() || !key.tools.matches_all()
 }
 
 /// Returns why the servers of a file stay there, whatever they are.
@@ -93,10 +95,7 @@ fn entry_reach(
     let keys = moongate_config::load(&options)
         .map(|loaded| loaded.plan.auth.keys)
         .unwrap_or_default();
-    let reach_of = |entry: &Map<String, Value>| {
-        own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key))
-    };
-    file.reach(reach_of)
+    file.reach(|entry| own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key)))
 }
 
 async fn take_over_file(
@@ -118,8 +117,10 @@ async fn take_over_file(
     let mut own = own.clone();
     own.addresses
         .extend(SelfAddresses::of_url(&request.url).addresses);
-    let entry = |taken: &&TakenServer| (taken.name.clone(), taken.place.project.clone());
-    let names: Vec<(String, Option<String>)> = taken.iter().map(entry).collect();
+    let names: Vec<(String, Option<String>)> = taken
+        .iter()
+        .map(|taken| (taken.name.clone(), taken.place.project.clone()))
+        .collect();
     let entries: Vec<TakenEntry<'_>> = names
         .iter()
         .map(|(name, project)| TakenEntry {

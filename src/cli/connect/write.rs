@@ -46,15 +46,11 @@ pub(super) async fn write_entries(
     let demand = KeyDemand::of(args, &request.url);
     let mut code = ExitCode::SUCCESS;
     let mut connected = Vec::new();
-    let mut failed = |profile: &ClientProfile, error: anyhow::Error| {
-        print_message(&format!("error: {}: {error:#}", profile.title));
-        code = ExitCode::FAILURE;
-    };
     for profile in profiles {
-        // The other clients still get their entry. The exit code tells that one did not.
+        // The other clients still get their entry. The exit code shows that one did not.
         match write_entry(args, demand, profile, &request, directories) {
             Ok(client) => connected.push(client),
-            Err(error) => failed(profile, error),
+            Err(error) => code = report_failure(profile, &error),
         }
     }
     if let Some(new_key) = new_key.filter(|_| !connected.is_empty()) {
@@ -69,10 +65,15 @@ pub(super) async fn write_entries(
     }
     for client in &connected {
         if let Err(error) = finish(client.profile, &client.request, &client.file).await {
-            failed(client.profile, error);
+            code = report_failure(client.profile, &error);
         }
     }
     Ok(code)
+}
+
+fn report_failure(profile: &ClientProfile, error: &anyhow::Error) -> ExitCode {
+    print_message(&format!("error: {}: {error:#}", profile.title));
+    ExitCode::FAILURE
 }
 
 fn write_entry(
@@ -123,7 +124,7 @@ fn take_back(client: ConnectedClient) {
             .undo(consent)
             .with_context(|| path.display().to_string())
     {
-        print_message(&format!("error: {}: {error:#}", client.profile.title));
+        report_failure(client.profile, &error);
     }
 }
 
@@ -137,12 +138,16 @@ fn show_key(request: &ConnectRequest, connected: &[ConnectedClient]) -> anyhow::
     else {
         return Ok(());
     };
-    let asks = |client: &ConnectedClient| request.input(client.profile).is_some();
-    let reads =
-        |client: &ConnectedClient| request.variable(client.profile).is_some() && !asks(client);
-    if connected.iter().any(reads) {
+    let (asking, others): (Vec<_>, Vec<_>) = connected
+        .iter()
+        .map(|client| client.profile)
+        .partition(|profile| request.input(profile).is_some());
+    if others
+        .iter()
+        .any(|profile| request.variable(profile).is_some())
+    {
         writeln!(std::io::stdout(), "export {name}={key}")?;
-    } else if connected.iter().any(asks) {
+    } else if !asking.is_empty() {
         writeln!(std::io::stdout(), "{key}")?;
     }
     Ok(())

@@ -38,12 +38,12 @@ struct StoredFile {
     kind: FileKind,
     crc: u32,
     size: u32,
-    /// Place of its header.
+    /// Position of its header.
     at: u32,
 }
 
 impl<W: Write + Seek> ZipArchive<W> {
-    /// Begins an archive at the start of `out`.
+    /// Starts an archive at the start of `out`.
     pub(super) fn new(out: W) -> Self {
         ZipArchive {
             out,
@@ -163,6 +163,10 @@ mod tests {
 
     use super::*;
 
+    fn number(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
     #[test]
     fn records_are_where_the_end_says() {
         let mut archive = ZipArchive::new(Cursor::new(Vec::new()));
@@ -173,21 +177,19 @@ mod tests {
             .add("b/c", FileKind::Program, &mut &b""[..])
             .unwrap();
         let bytes = archive.finish().unwrap().into_inner();
-        let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let end = bytes.len() - 22;
         assert_eq!(&bytes[end..end + 4], b"PK\x05\x06");
-        let length = number(end + 12);
-        let start = number(end + 16);
+        let length = number(&bytes, end + 12) as usize;
+        let start = number(&bytes, end + 16) as usize;
         assert_eq!(start + length, end);
         assert_eq!(&bytes[start..start + 4], b"PK\x01\x02");
-        assert_eq!((number(start + 16), number(start + 20)), (0xCBF4_3926, 9));
+        assert_eq!(number(&bytes, start + 16), 0xCBF4_3926);
+        assert_eq!(number(&bytes, start + 20), 9);
         // Header, name, content.
         assert_eq!(&bytes[30..44], b"a.txt123456789");
         let second = start + 46 + 5;
-        assert_eq!(
-            (number(second + 38) >> 16, number(second + 42)),
-            (0o100_755, 44)
-        );
+        assert_eq!(number(&bytes, second + 38) >> 16, 0o100_755);
+        assert_eq!(number(&bytes, second + 42), 44);
         assert_eq!(&bytes[44..48], b"PK\x03\x04");
     }
 }

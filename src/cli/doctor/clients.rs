@@ -28,7 +28,7 @@ const ENTRY: &str = "moongate";
 /// Variable that a bridge reads its key from.
 const KEY_VARIABLE: &str = "MOONGATE_KEY";
 
-/// Largest file of a client that is looked into.
+/// Largest file of a client that is read.
 const CLIENT_FILE_MAX: u64 = 64 << 20;
 
 /// Days after which a row of the table is old. Clients change their formats every few months.
@@ -89,7 +89,7 @@ fn unreadable(profile: &ClientProfile, problems: &ConfigProblems) -> Option<Doct
     let message = format!("{}: {}", profile.title, problem.message);
     let finding = DoctorFinding::new(DoctorCode::ClientUnreadable, message, &problem.fix);
     Some(DoctorFinding {
-        place: problem.origin.place(),
+        place: problem.origin.location(),
         ..finding
     })
 }
@@ -110,12 +110,13 @@ fn repeated(
     let on = entries.filter(|server| server.settings.get("enabled") != Some(&Value::Bool(false)));
     let entries = on.map(|server| (String::new(), server));
     let rows = plan_import(entries, known, &gateway.own, &gateway.options.env);
-    let is_known = |name: &&str| known.iter().any(|server| server.name == **name);
     let same = rows.iter().filter_map(|row| match &row.state {
         ImportState::Same { name } => Some(name.as_str()),
         _ => None,
     });
-    let names: Vec<&str> = same.filter(is_known).collect();
+    let names: Vec<&str> = same
+        .filter(|name| known.iter().any(|server| server.name == **name))
+        .collect();
     let message = format!(
         "{}: it has servers of ours as well: {}",
         profile.title,
@@ -240,9 +241,10 @@ mod tests {
         let cursor = moongate_clients::client("cursor").unwrap();
         assert_eq!(many_tools(cursor, 40), None);
         let finding = many_tools(cursor, 41).unwrap();
+        assert_eq!(finding.code.info().id, "MG-K09");
         assert_eq!(
-            (finding.code.info().id, finding.message.as_str()),
-            ("MG-K09", "Cursor: it takes 40 tools, and there are 41")
+            finding.message,
+            "Cursor: it takes 40 tools, and there are 41"
         );
         let unlimited = moongate_clients::clients()
             .find(|profile| profile.limits.tools.is_none())
@@ -254,10 +256,11 @@ mod tests {
     fn a_row_is_old_after_half_a_year() {
         for profile in moongate_clients::clients() {
             let checked: Date = profile.checked.parse().unwrap();
-            let after = |days: i32| checked.checked_add(jiff::Span::new().days(days)).unwrap();
+            let [last_day, next_day] = [AGE_MAX, AGE_MAX + 1]
+                .map(|days| checked.checked_add(jiff::Span::new().days(days)).unwrap());
             assert_eq!(age_problem(profile, checked), None);
-            assert_eq!(age_problem(profile, after(AGE_MAX)), None, "{}", profile.id);
-            let finding = age_problem(profile, after(AGE_MAX + 1)).unwrap();
+            assert_eq!(age_problem(profile, last_day), None, "{}", profile.id);
+            let finding = age_problem(profile, next_day).unwrap();
             assert_eq!(finding.code.info().id, "MG-K07");
             assert!(
                 finding.message.contains("181 days ago") && !finding.fix.is_empty(),

@@ -78,7 +78,7 @@ async fn ask<T: DeserializeOwned>(args: &GatewayArgs, path: &str) -> (RunningGat
 /// Connects each server once, and returns how they are.
 async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerStatus>> {
     let app = start_without_listeners(loaded.plan.clone()).await?;
-    // A server that hangs is told by its state.
+    // A server that hangs shows it by its state.
     let _ = tokio::time::timeout(CONNECT_TIMEOUT, app.gateway.until_settled()).await;
     // Before the stop, which changes the state of every server.
     let statuses = statuses_of(&app.gateway);

@@ -78,14 +78,8 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
     unasked.into_iter().for_each(print_message);
-    let count = |severity| {
-        found
-            .iter()
-            .filter(|finding| finding.severity == severity)
-            .count()
-    };
-    let broken = count(FindingSeverity::Broken);
-    let warnings = count(FindingSeverity::Warning);
+    let broken = count_findings(&found, FindingSeverity::Broken);
+    let warnings = count_findings(&found, FindingSeverity::Warning);
     match (broken, warnings) {
         // Not on stdout, where a program reads JSON.
         (0, 0) => print_message("nothing is wrong"),
@@ -104,17 +98,24 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns a line that says what was looked at in place of a running gateway.
+fn count_findings(found: &[DoctorFinding], severity: FindingSeverity) -> usize {
+    found
+        .iter()
+        .filter(|finding| finding.severity == severity)
+        .count()
+}
+
+/// Returns a line that says what was checked in place of a running gateway.
 fn unasked_gateway(gateway: &ExaminedGateway, found: &[DoctorFinding]) -> Option<&'static str> {
     // Those findings say more about what is there.
-    let is_told = |finding: &DoctorFinding| {
+    let is_reported = found.iter().any(|finding| {
         matches!(
             finding.code,
             DoctorCode::PortTaken | DoctorCode::AdminUnreachable
         )
-    };
+    });
     match gateway.answer {
-        RunningGateway::None(_) if found.iter().any(is_told) => None,
+        RunningGateway::None(_) if is_reported => None,
         RunningGateway::None(_) if gateway.addresses.is_none() => {
             Some("the config does not say where a gateway would run: no server was asked")
         }
@@ -126,7 +127,7 @@ fn unasked_gateway(gateway: &ExaminedGateway, found: &[DoctorFinding]) -> Option
     }
 }
 
-/// Refuses the name of a server that is not there. A broken config does not tell all names.
+/// Refuses the name of a server that is not there. A broken config does not show all names.
 fn check_name(gateway: &ExaminedGateway, server: &str) -> Result<(), String> {
     let names = gateway.server_names();
     if names.contains(&server) || gateway.loaded.is_err() {
@@ -172,17 +173,19 @@ fn repair(
     Ok(left)
 }
 
+/// Question before a repair.
+const QUESTION: &str = "Do this?";
+
 /// Shows a repair, asks, and makes it. Returns false if it was not made.
 fn make_repair(
     repair: &FileRepair,
     options: &LoadOptions<'_>,
     is_confirmed: bool,
 ) -> anyhow::Result<bool> {
-    let is_wanted = || anyhow::Ok(is_confirmed || confirm("Do this?")?);
     match repair {
         FileRepair::MakePrivate(path) => {
             print_message(&format!("  chmod 600 {}", path.display()));
-            let is_wanted = is_wanted()?;
+            let is_wanted = is_confirmed || confirm(QUESTION)?;
             if is_wanted {
                 moongate_platform::private_file::make_private(path)?;
             }
@@ -198,7 +201,7 @@ fn make_repair(
                 }
             };
             show_edit(&prepared);
-            let is_wanted = is_wanted()?;
+            let is_wanted = is_confirmed || confirm(QUESTION)?;
             if is_wanted {
                 write_edit(prepared)?;
             }

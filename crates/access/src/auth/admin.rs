@@ -82,13 +82,30 @@ mod tests {
     use super::*;
     use crate::auth::UNKNOWN_KEY;
 
-    #[test]
-    fn a_key_has_its_role_and_comes_as_bearer_only() {
-        let key = |name: &str, role| AdminKey {
+    fn key(name: &str, role: AdminRole) -> AdminKey {
+        AdminKey {
             name: name.to_owned(),
             hash: KeyHash::of(name),
             role,
-        };
+        }
+    }
+
+    /// Returns the role of a request with this header.
+    fn role_of(
+        access: &AdminAccess,
+        header: &'static str,
+        value: &str,
+    ) -> Result<AdminRole, AuthError> {
+        let headers = HeaderMap::from_iter([(
+            http::HeaderName::from_static(header),
+            value.parse().unwrap(),
+        )]);
+        let hash = bearer_hash(&headers)?;
+        access.find(&hash).map(|key| key.role).ok_or(UNKNOWN_KEY)
+    }
+
+    #[test]
+    fn a_key_has_its_role_and_comes_as_bearer_only() {
         let keys = vec![
             key("viewer", AdminRole::View),
             key("operator", AdminRole::Operate),
@@ -97,15 +114,12 @@ mod tests {
             keys,
             metrics: MetricsAccess::Open,
         };
-        let role = |name: &'static str, value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(name, value.parse().unwrap());
-            bearer_hash(&headers)
-                .and_then(|hash| access.find(&hash).map(|key| key.role).ok_or(UNKNOWN_KEY))
-        };
-        assert_eq!(role("authorization", "Bearer viewer"), Ok(AdminRole::View));
         assert_eq!(
-            role("authorization", "bearer operator"),
+            role_of(&access, "authorization", "Bearer viewer"),
+            Ok(AdminRole::View)
+        );
+        assert_eq!(
+            role_of(&access, "authorization", "bearer operator"),
             Ok(AdminRole::Operate)
         );
         for wrong in [
@@ -117,11 +131,17 @@ mod tests {
             "viewer",
         ] {
             assert!(
-                matches!(role("authorization", wrong), Err(AuthError::Invalid(_))),
+                matches!(
+                    role_of(&access, "authorization", wrong),
+                    Err(AuthError::Invalid(_))
+                ),
                 "{wrong}"
             );
         }
-        assert_eq!(role("x-api-key", "operator"), Err(AuthError::Missing));
+        assert_eq!(
+            role_of(&access, "x-api-key", "operator"),
+            Err(AuthError::Missing)
+        );
         assert!(AdminRole::View < AdminRole::Operate);
     }
 }

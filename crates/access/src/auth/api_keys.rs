@@ -31,8 +31,8 @@ struct KnownKey {
 
 impl ApiKeys {
     /// Creates the keys, and the access of each. A key with the same name and hash as before keeps
-    /// its principal, wherever it stands. Any other key gets a new one. The principals of removed
-    /// keys are no longer admitted.
+    /// its principal, whatever its position. Any other key gets a new one. The principals of
+    /// removed keys are no longer admitted.
     pub(super) fn new(
         principals: &PrincipalTable,
         settings: &[KeySettings],
@@ -125,7 +125,7 @@ impl Authenticator for ApiKeys {
 
 /// Error for a key that nobody has.
 pub const UNKNOWN_KEY: AuthError = AuthError::invalid("unknown key");
-/// Error for credentials that are no bearer token, or no text.
+/// Error for credentials that are not a bearer token, or not text.
 const MALFORMED: AuthError = AuthError::invalid("not a bearer token");
 
 /// Returns the key in `Authorization: Bearer …`, if there is that header.
@@ -135,8 +135,8 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     };
     let text = value.to_str().map_err(|_| MALFORMED)?;
     let (scheme, key) = text.split_once(' ').ok_or(MALFORMED)?;
-    // RFC 9110, 11.1: the name of an authentication scheme is case-insensitive.
-    // Section 11.4: one or more spaces may stand before the token.
+    // RFC 9110, 11.1: the name of an authentication scheme is case-insensitive. Section 11.4: one
+    // or more spaces may come before the token.
     if scheme.eq_ignore_ascii_case("bearer") {
         Ok(Some(key.trim()))
     } else {
@@ -189,10 +189,22 @@ mod tests {
         }
     }
 
-    fn with(name: &'static str, value: &str) -> HeaderMap {
+    fn headers_with(name: &'static str, value: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(name, value.parse().unwrap());
         headers
+    }
+
+    fn name_of(ring: &AuthMethods, headers: &HeaderMap) -> Result<String, AuthError> {
+        ring.authenticate(headers, None)
+            .map(|identity| identity.principal.name.clone())
+            .map_err(|refusal| refusal.error)
+    }
+
+    fn id_of(ring: &AuthMethods, key: &str) -> Option<u32> {
+        ring.authenticate(&headers_with("x-api-key", key), None)
+            .map(|identity| identity.principal.id)
+            .ok()
     }
 
     #[test]
@@ -202,21 +214,19 @@ mod tests {
             ..key("old", "mg_old")
         };
         let (ring, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b"), expired]));
-        let who = |headers: HeaderMap| {
-            ring.authenticate(&headers, None)
-                .map(|p| p.principal.name.clone())
-                .map_err(|refusal| refusal.error)
-        };
         assert_eq!(
-            who(with("authorization", "Bearer mg_a")),
+            name_of(&ring, &headers_with("authorization", "Bearer mg_a")),
             Ok("a".to_owned())
         );
         assert_eq!(
-            who(with("authorization", "bearer  mg_b ")),
+            name_of(&ring, &headers_with("authorization", "bearer  mg_b ")),
             Ok("b".to_owned())
         );
-        assert_eq!(who(with("x-api-key", "mg_b")), Ok("b".to_owned()));
-        assert_eq!(who(HeaderMap::new()), Err(AuthError::Missing));
+        assert_eq!(
+            name_of(&ring, &headers_with("x-api-key", "mg_b")),
+            Ok("b".to_owned())
+        );
+        assert_eq!(name_of(&ring, &HeaderMap::new()), Err(AuthError::Missing));
         let unknown = [
             ("Bearer mg_c", "unknown key"),
             ("Bearer ", "unknown key"),
@@ -224,12 +234,9 @@ mod tests {
         ];
         let malformed = ["Bearer", "Basic mg_a", "mg_a"].map(|wrong| (wrong, "not a bearer token"));
         for (wrong, cause) in unknown.into_iter().chain(malformed) {
-            let denied = who(with("authorization", wrong)).unwrap_err();
-            assert_eq!(
-                (matches!(denied, AuthError::Invalid(_)), denied.cause()),
-                (true, cause),
-                "{wrong}"
-            );
+            let denied = name_of(&ring, &headers_with("authorization", wrong)).unwrap_err();
+            assert!(matches!(denied, AuthError::Invalid(_)), "{wrong}");
+            assert_eq!(denied.cause(), cause, "{wrong}");
             assert_eq!(
                 denied.principal_name(),
                 (cause == "expired key").then_some("old"),
@@ -240,30 +247,25 @@ mod tests {
 
     #[test]
     fn a_key_that_stays_is_the_same_principal_and_no_id_is_used_twice() {
-        let who = |ring: &AuthMethods, key: &str| {
-            ring.authenticate(&with("x-api-key", key), None)
-                .map(|p| p.principal.id)
-                .ok()
-        };
         let (first, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b")]));
         // `a` goes, `b` moves up, `c` is new, and then `a` comes back.
         let (second, access) = first.reloaded(&keys(&[key("b", "mg_b"), key("c", "mg_c")]));
         let (third, _) = second.reloaded(&keys(&[key("a", "mg_a"), key("b", "mg_b2")]));
-        assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
-        assert_eq!(who(&second, "mg_a"), None);
+        assert_eq!(id_of(&second, "mg_b"), id_of(&first, "mg_b"));
+        assert_eq!(id_of(&second, "mg_a"), None);
         let gone = first
-            .authenticate(&with("x-api-key", "mg_a"), None)
+            .authenticate(&headers_with("x-api-key", "mg_a"), None)
             .ok()
             .unwrap()
             .principal;
         assert!(!second.principals().admits(&gone));
         assert!(!access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
         let old = [
-            who(&first, "mg_a"),
-            who(&first, "mg_b"),
-            who(&second, "mg_c"),
+            id_of(&first, "mg_a"),
+            id_of(&first, "mg_b"),
+            id_of(&second, "mg_c"),
         ];
-        for new in [who(&third, "mg_a"), who(&third, "mg_b2")] {
+        for new in [id_of(&third, "mg_a"), id_of(&third, "mg_b2")] {
             assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
         }
         let (open, access) = third.reloaded(&keys(&[]));
@@ -274,7 +276,7 @@ mod tests {
             .principal;
         assert!(open.principals().admits(&anonymous) && access.allows_tool(&anonymous, "x"));
         let removed = third
-            .authenticate(&with("x-api-key", "mg_a"), None)
+            .authenticate(&headers_with("x-api-key", "mg_a"), None)
             .ok()
             .unwrap()
             .principal;

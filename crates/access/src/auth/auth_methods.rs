@@ -46,7 +46,7 @@ impl AuthSettings {
 /// Methods that authenticate clients, in the order in which they are tried.
 pub struct AuthMethods {
     methods: Vec<Arc<dyn Authenticator>>,
-    /// Methods that the settings do not describe. They stand first, and stay through a reload.
+    /// Methods that the settings do not describe. They come first, and stay through a reload.
     added: Vec<Arc<dyn Authenticator>>,
     /// Principal of every caller, if there are no methods.
     anonymous: Option<Arc<Principal>>,
@@ -152,7 +152,7 @@ impl AuthMethods {
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, sent).is_ok()
             // What ended on an open connection is refused by its method, which says why.
-            && known.identity.lives()
+            && known.identity.is_alive()
         {
             return Ok(known.identity.clone());
         }
@@ -221,7 +221,7 @@ impl AuthMethods {
         }
     }
 
-    /// Returns the text that tells a refused client what to send.
+    /// Returns the text that shows a refused client what to send.
     pub fn advice(&self) -> String {
         self.methods
             .iter()
@@ -231,8 +231,8 @@ impl AuthMethods {
     }
 }
 
-/// Creates the methods that are set up, with the roles of their principals. A method that tells its
-/// own credentials from others stands before the keys: a key may be any text.
+/// Creates the methods that are set up, with the roles of their principals. A method that
+/// recognizes its own credentials comes before the keys, because a key may be any text.
 fn create_methods(
     principals: &PrincipalTable,
     settings: &AuthSettings,
@@ -330,30 +330,54 @@ mod tests {
     }
 
     fn keys(names: &[&str]) -> AuthSettings {
-        let key = |name: &&str| KeySettings {
+        let keys = names.iter().map(|name| KeySettings {
             name: (*name).to_owned(),
             hash: KeyHash::of(name),
             views: None,
             tools: GlobList::all(),
             rate: None,
             expires: None,
-        };
+        });
         AuthSettings {
-            keys: names.iter().map(key).collect(),
+            keys: keys.collect(),
             required: false,
             roles: Vec::new(),
         }
     }
 
-    /// Sets up user names beside the keys.
+    /// Sets up user names in addition to the keys.
     fn with_users(principals: &Arc<PrincipalTable>, settings: &AuthSettings) -> Arc<AuthMethods> {
-        let users = Arc::new(UserNames::new(principals, None));
+        with_users_until(principals, settings, None)
+    }
+
+    /// Sets up user names whose logins expire at this time.
+    fn with_users_until(
+        principals: &Arc<PrincipalTable>,
+        settings: &AuthSettings,
+        expires: Option<jiff::Timestamp>,
+    ) -> Arc<AuthMethods> {
+        let users = Arc::new(UserNames::new(principals, expires));
         AuthMethods::with_added(principals.clone(), vec![users], settings).0
     }
 
-    fn who(methods: &AuthMethods, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
+    fn authenticate(
+        methods: &AuthMethods,
+        headers: &HeaderMap,
+    ) -> Result<Arc<Principal>, AuthError> {
         methods
             .authenticate(headers, None)
+            .map(|identity| identity.principal)
+            .map_err(|refusal| refusal.error)
+    }
+
+    /// Authenticates a request of a connection that keeps its identity.
+    fn authenticate_cached(
+        methods: &AuthMethods,
+        value: &str,
+        cached: &mut Option<CachedIdentity>,
+    ) -> Result<Arc<Principal>, AuthError> {
+        methods
+            .authenticate(&sent(value), Some(cached))
             .map(|identity| identity.principal)
             .map_err(|refusal| refusal.error)
     }
@@ -366,14 +390,13 @@ mod tests {
     fn principals_of_a_method_outlive_the_keys_and_end_with_the_method() {
         let principals = Arc::default();
         let first = with_users(&principals, &keys(&["a", "b"]));
-        let who = |methods: &AuthMethods, value: &str| who(methods, &sent(value));
-        let user = who(&first, "user:ann").unwrap();
-        let key = who(&first, "Bearer a").unwrap();
+        let user = authenticate(&first, &sent("user:ann")).unwrap();
+        let key = authenticate(&first, &sent("Bearer a")).unwrap();
         // The keys change, and then there are none.
         for settings in [keys(&["b"]), keys(&[])] {
             let next = with_users(&principals, &settings);
             assert!(principals.admits(&user) && !principals.admits(&key));
-            assert_eq!(who(&next, "user:ann"), Ok(user.clone()));
+            assert_eq!(authenticate(&next, &sent("user:ann")), Ok(user.clone()));
             assert!(
                 next.authenticate(&HeaderMap::new(), None).is_err(),
                 "a method closes the gateway"
@@ -382,7 +405,7 @@ mod tests {
         // A preview changes nothing, a reload keeps the method, and its end ends its principals
         // alone.
         let last = with_users(&principals, &keys(&["b"]));
-        let key = who(&last, "Bearer b").unwrap();
+        let key = authenticate(&last, &sent("Bearer b")).unwrap();
         let (previewed, _) = last.preview(&keys(&["c"]));
         assert!(
             principals.admits(&key)
@@ -390,11 +413,11 @@ mod tests {
                 && previewed.principals().admits(&user)
         );
         let (reloaded, _) = last.reloaded(&keys(&["b"]));
-        assert_eq!(who(&reloaded, "user:ann"), Ok(user.clone()));
+        assert_eq!(authenticate(&reloaded, &sent("user:ann")), Ok(user.clone()));
         let (ended, _) = AuthMethods::with_added(principals.clone(), Vec::new(), &keys(&["b"]));
         assert!(!principals.admits(&user) && principals.admits(&key));
         assert_eq!(
-            who(&ended, "user:ann").unwrap_err().cause(),
+            authenticate(&ended, &sent("user:ann")).unwrap_err().cause(),
             "not a bearer token"
         );
     }
@@ -402,9 +425,9 @@ mod tests {
     #[test]
     fn an_open_gateway_keeps_its_principal_through_a_reload() {
         let (open, _) = AuthMethods::new(&keys(&[]));
-        let anonymous = who(&open, &HeaderMap::new()).unwrap();
+        let anonymous = authenticate(&open, &HeaderMap::new()).unwrap();
         let (next, _) = open.reloaded(&keys(&[]));
-        let again = who(&next, &HeaderMap::new()).unwrap();
+        let again = authenticate(&next, &HeaderMap::new()).unwrap();
         assert!(Arc::ptr_eq(&anonymous, &again) && next.principals().admits(&anonymous));
         let (closed, _) = next.reloaded(&keys(&["a"]));
         assert!(!closed.principals().admits(&anonymous));
@@ -428,7 +451,7 @@ mod tests {
             roles: Vec::new(),
         });
         assert_eq!(
-            who(&after, &sent("Bearer a")).unwrap_err().cause(),
+            authenticate(&after, &sent("Bearer a")).unwrap_err().cause(),
             "unknown key"
         );
     }
@@ -436,10 +459,13 @@ mod tests {
     #[test]
     fn the_first_method_that_knows_the_credentials_decides() {
         let methods = with_users(&Arc::default(), &keys(&["a"]));
-        let cause = |headers: &HeaderMap| who(&methods, headers).unwrap_err().cause();
-        assert_eq!(cause(&HeaderMap::new()), "no key");
-        assert_eq!(cause(&sent("user:")), "no name");
-        assert_eq!(cause(&sent("Bearer x")), "unknown key");
+        for (headers, cause) in [
+            (HeaderMap::new(), "no key"),
+            (sent("user:"), "no name"),
+            (sent("Bearer x"), "unknown key"),
+        ] {
+            assert_eq!(authenticate(&methods, &headers).unwrap_err().cause(), cause);
+        }
         assert_eq!(
             methods.advice(),
             "a name; A valid API key is needed: Authorization: Bearer <key>"
@@ -452,7 +478,10 @@ mod tests {
         let refusal = methods.authenticate(&sent("user:cho"), None).err().unwrap();
         assert_eq!(refusal.error.cause(), "unknown name");
         refusal.fetch.unwrap().await;
-        assert_eq!(who(&methods, &sent("user:cho")).unwrap().name, "cho");
+        assert_eq!(
+            authenticate(&methods, &sent("user:cho")).unwrap().name,
+            "cho"
+        );
         assert!(
             methods
                 .authenticate(&sent("Bearer x"), None)
@@ -468,9 +497,12 @@ mod tests {
         let methods = with_users(&Arc::default(), &keys(&["a"]));
         let login = r#"Bearer resource_metadata="https://login.test/files""#;
         let wrong = AuthError::invalid("no name");
-        let own = |denied| methods.challenge(denied, "files", Some("login.test"));
-        assert_eq!(own(&AuthError::Missing), login);
-        assert_eq!(own(&wrong), format!(r#"{login}, error="invalid_token""#));
+        let host = Some("login.test");
+        assert_eq!(methods.challenge(&AuthError::Missing, "files", host), login);
+        assert_eq!(
+            methods.challenge(&wrong, "files", host),
+            format!(r#"{login}, error="invalid_token""#)
+        );
         for host in [Some("other.test"), None] {
             assert_eq!(
                 methods.challenge(&AuthError::Missing, "files", host),
@@ -486,46 +518,35 @@ mod tests {
         let (methods, _) =
             AuthMethods::with_added(principals.clone(), vec![users.clone()], &keys(&[]));
         let mut cached = None;
-        let mut ann = || {
-            methods
-                .authenticate(&sent("user:ann"), Some(&mut cached))
-                .err()
-                .map(|refusal| refusal.error)
-        };
-        assert_eq!(ann(), None);
+        assert!(authenticate_cached(&methods, "user:ann", &mut cached).is_ok());
         // The method no longer knows the name, and the connection does until the login ends.
         users.known.lock().clear();
-        assert_eq!(ann(), None);
+        assert!(authenticate_cached(&methods, "user:ann", &mut cached).is_ok());
         users.login.cancel();
-        assert_eq!(ann(), Some(AuthError::invalid("unknown name")));
+        assert_eq!(
+            authenticate_cached(&methods, "user:ann", &mut cached),
+            Err(AuthError::invalid("unknown name"))
+        );
     }
 
     #[test]
     fn an_identity_is_cached_until_it_expires_or_the_config_changes() {
         let principals = Arc::<PrincipalTable>::default();
         let mut cached = None;
-        let methods = |expires| {
-            let users = Arc::new(UserNames::new(&principals, expires));
-            AuthMethods::with_added(principals.clone(), vec![users], &keys(&[])).0
-        };
-        let lasting = methods(None);
-        let mut who = |methods: &AuthMethods, value: &str| {
-            methods
-                .authenticate(&sent(value), Some(&mut cached))
-                .ok()
-                .map(|identity| identity.principal)
-        };
-        let ann = who(&lasting, "user:ann");
+        let lasting = with_users_until(&principals, &keys(&[]), None);
+        let ann = authenticate_cached(&lasting, "user:ann", &mut cached);
         // An interned principal that is gone shows who was asked: the cache, or the method.
-        let end = || principals.retain_methods(&[]);
-        end();
-        assert_eq!(who(&lasting, "user:ann"), ann);
-        assert_ne!(who(&lasting, "user:bob"), ann);
+        principals.retain_methods(&[]);
+        let again = authenticate_cached(&lasting, "user:ann", &mut cached);
+        assert_eq!(again, ann);
+        let bob = authenticate_cached(&lasting, "user:bob", &mut cached);
+        assert_ne!(bob, ann);
         for expires in [None, Some(jiff::Timestamp::UNIX_EPOCH)] {
-            let next = methods(expires);
-            let ann = who(&next, "user:ann");
-            end();
-            assert_eq!(who(&next, "user:ann") == ann, expires.is_none());
+            let next = with_users_until(&principals, &keys(&[]), expires);
+            let ann = authenticate_cached(&next, "user:ann", &mut cached);
+            principals.retain_methods(&[]);
+            let again = authenticate_cached(&next, "user:ann", &mut cached);
+            assert_eq!(again == ann, expires.is_none());
         }
     }
 }

@@ -21,7 +21,7 @@ pub trait Authenticator: Send + Sync {
     /// Returns the name of the method. Its principals are interned under this name.
     fn name(&self) -> &'static str;
 
-    /// Returns the text that tells a refused client what to send.
+    /// Returns the text that shows a refused client what to send.
     fn advice(&self) -> &'static str;
 
     /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials
@@ -30,7 +30,7 @@ pub trait Authenticator: Send + Sync {
 
     /// Returns the parameters of the challenge to a refused client, such as
     /// `resource_metadata="..."`, instead of the realm. `host` is the host that the request names.
-    /// `None`: the method has none of its own.
+    /// `None`: the method has no parameters.
     fn challenge(&self, _endpoint: &str, _host: Option<&str>) -> Option<String> {
         None
     }
@@ -60,7 +60,8 @@ pub struct ProvenIdentity {
     pub principal: Arc<Principal>,
     /// Time from which they are refused.
     pub expires: Option<jiff::Timestamp>,
-    /// Cancelled when their login ends. `None`: they are no login's, and end with the principal.
+    /// Cancelled when their login ends. `None`: they belong to no login, and end with the
+    /// principal.
     pub login: Option<CancellationToken>,
 }
 
@@ -75,7 +76,7 @@ impl ProvenIdentity {
     }
 
     /// Returns true for as long as the credentials are good. They may end on an open connection.
-    pub(super) fn lives(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         !is_past(self.expires)
             && !self
                 .login

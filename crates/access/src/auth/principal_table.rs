@@ -17,19 +17,19 @@ use crate::auth::AuthError;
 use crate::auth::expiry::is_past;
 use crate::policy::RoleSets;
 
-/// Name that stands for a method where no credentials are asked for.
+/// Name in place of a method where no credentials are asked for.
 pub(super) const NO_METHOD: &str = "none";
 
 /// Maximum number of people in the table, unless another one is set.
 const PEOPLE_MAX: usize = 10_000;
 
-/// Table of principals. Each method of authentication removes those of its own that it no longer
-/// admits.
+/// Table of principals. Each authentication method removes those of its principals that it no
+/// longer admits.
 pub struct PrincipalTable {
     interned: RwLock<InternedPrincipals>,
     role_sets: Arc<RoleSets>,
     people_max: usize,
-    /// Told when a person was removed.
+    /// Notified when a person was removed.
     removed: Notify,
     /// Told when a person has another expiry.
     expiry_changed: Notify,
@@ -267,18 +267,16 @@ impl PrincipalTable {
     pub fn intern_anonymous(&self) -> Arc<Principal> {
         let anonymous = Principal::anonymous();
         let mut table = self.interned.write();
-        let new = || InternedPrincipal {
-            principal: Arc::new(Principal::anonymous()),
-            method: NO_METHOD,
-            expires: None,
-            met: None,
-        };
-        table
+        let interned = table
             .by_key
             .entry(anonymous.key)
-            .or_insert_with(new)
-            .principal
-            .clone()
+            .or_insert_with(|| InternedPrincipal {
+                principal: Arc::new(Principal::anonymous()),
+                method: NO_METHOD,
+                expires: None,
+                met: None,
+            });
+        interned.principal.clone()
     }
 
     /// Sets the time from which a principal is no longer admitted. It keeps its id, since a reload
@@ -479,13 +477,22 @@ mod tests {
         assert_eq!(table.meet("test", person(1)), Ok(in_use));
     }
 
+    fn has_expiry_changed(table: &PrincipalTable) -> bool {
+        table.expiry_changed().now_or_never().is_some()
+    }
+
+    fn at(second: i64) -> Option<jiff::Timestamp> {
+        Some(jiff::Timestamp::from_second(second).unwrap())
+    }
+
     #[test]
     fn the_next_expiry_and_each_change_of_it_are_told() {
         let table = PrincipalTable::default();
-        let changed = || table.expiry_changed().now_or_never().is_some();
-        let at = |second| Some(jiff::Timestamp::from_second(second).unwrap());
         table.meet("test", person(1)).unwrap();
-        assert!(!changed() && table.expiry_after(jiff::Timestamp::UNIX_EPOCH).is_none());
+        assert!(
+            !has_expiry_changed(&table)
+                && table.expiry_after(jiff::Timestamp::UNIX_EPOCH).is_none()
+        );
         for (n, expires) in [(1, 20), (2, 10)] {
             table
                 .meet(
@@ -496,7 +503,7 @@ mod tests {
                     },
                 )
                 .unwrap();
-            assert!(changed());
+            assert!(has_expiry_changed(&table));
         }
         table
             .meet(
@@ -507,11 +514,11 @@ mod tests {
                 },
             )
             .unwrap();
-        assert!(!changed());
+        assert!(!has_expiry_changed(&table));
         let times = [0, 10, 20].map(|second| table.expiry_after(at(second).unwrap()));
         assert_eq!(times, [at(10), at(20), None]);
         table.remove(&[1; 16]);
-        assert!(table.removed().now_or_never().is_some() && !changed());
+        assert!(table.removed().now_or_never().is_some() && !has_expiry_changed(&table));
     }
 
     #[test]

@@ -67,18 +67,20 @@ struct PeopleAccess {
 
 impl PeopleAccess {
     fn row(&self, index: usize) -> Option<&RoleAccess> {
-        let sum = || {
-            let names = self.sets.names(index)?;
-            let roles: Vec<_> = self
-                .roles
-                .iter()
-                .filter(|role| names.contains(&role.name))
-                .collect();
-            // A role that the config has no longer gives nothing, and none of several takes
-            // anything away.
-            (!roles.is_empty()).then(|| RoleAccess::sum(names.join(", "), &roles))
-        };
-        self.sums.get(index)?.get_or_init(sum).as_ref()
+        let sum = self.sums.get(index)?;
+        sum.get_or_init(|| self.sum_up(index)).as_ref()
+    }
+
+    fn sum_up(&self, index: usize) -> Option<RoleAccess> {
+        let names = self.sets.names(index)?;
+        let roles: Vec<_> = self
+            .roles
+            .iter()
+            .filter(|role| names.contains(&role.name))
+            .collect();
+        // A role that is no longer in the config gives nothing, and none of several takes anything
+        // away.
+        (!roles.is_empty()).then(|| RoleAccess::sum(names.join(", "), &roles))
     }
 }
 
@@ -95,13 +97,12 @@ impl AccessTable {
 
     /// Adds the roles of people, of which these sets are made.
     pub fn with_roles(self, roles: Vec<RoleAccess>, sets: Arc<RoleSets>) -> Self {
-        let sums = || (0..RoleId::SETS_MAX).map(|_| OnceLock::new()).collect();
         AccessTable {
             people: (!roles.is_empty()).then(|| {
                 Arc::new(PeopleAccess {
                     roles,
                     sets,
-                    sums: sums(),
+                    sums: (0..RoleId::SETS_MAX).map(|_| OnceLock::new()).collect(),
                 })
             }),
             ..self
@@ -149,7 +150,8 @@ impl AccessTable {
             .filter_map(|(id, access)| Some((*id, access.endpoints.as_ref()?)))
     }
 
-    /// Returns the only endpoints that the role may use, beside their union. `None`: no such limit.
+    /// Returns the only endpoints that the role may use, besides their union. `None`: no such
+    /// limit.
     pub fn allowed_endpoints(&self, role: RoleId) -> Option<&HashSet<String>> {
         match self.row(role) {
             AccessEntry::Some(access) => access.endpoints.as_ref(),
@@ -207,8 +209,7 @@ impl AccessTable {
         }
     }
 
-    /// Returns the request rate that a set of roles has of its own, with its name. `Some((_,
-    /// None))`: no limit.
+    /// Returns the own request rate of a set of roles, with its name. `Some((_, None))`: no limit.
     pub fn own_rate(&self, role: RoleId) -> Option<(&str, Option<RequestRate>)> {
         match self.row(role) {
             AccessEntry::Some(access) => Some((&access.name, access.rate?)),
@@ -254,10 +255,6 @@ mod tests {
         tools: &[&str],
         rate: Option<Option<u32>>,
     ) -> RoleAccess {
-        let rate_of = |count| RequestRate {
-            count,
-            per: Duration::from_secs(1),
-        };
         RoleAccess {
             name: name.to_owned(),
             endpoints: endpoints.map(|names| names.iter().map(|&name| name.to_owned()).collect()),
@@ -270,7 +267,12 @@ mod tests {
                 )
                 .unwrap(),
             ],
-            rate: rate.map(|rate| rate.map(rate_of)),
+            rate: rate.map(|count| {
+                count.map(|count| RequestRate {
+                    count,
+                    per: Duration::from_secs(1),
+                })
+            }),
         }
     }
 

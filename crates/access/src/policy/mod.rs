@@ -14,4 +14,4 @@ pub use access::{ANONYMOUS, AccessTable, RoleAccess};
 pub use rate::{RequestRate, TokenBucket};
 pub use role_sets::RoleSets;
 pub use rules::{GlobList, ItemRules, literal_beginning};
-pub use traversal::traverses;
+pub use traversal::has_traversal;

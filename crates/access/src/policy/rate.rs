@@ -25,11 +25,15 @@ impl RequestRate {
         one: Option<RequestRate>,
         other: Option<RequestRate>,
     ) -> cmp::Ordering {
-        let each = |rate: RequestRate| rate.per / rate.count.max(1);
-        // The time for one request: the shorter it is, the more pass.
+        // The shorter the interval is, the more pass.
         other
-            .map_or(Duration::ZERO, each)
-            .cmp(&one.map_or(Duration::ZERO, each))
+            .map_or(Duration::ZERO, RequestRate::interval)
+            .cmp(&one.map_or(Duration::ZERO, RequestRate::interval))
+    }
+
+    /// Returns the time for one request.
+    fn interval(self) -> Duration {
+        self.per / self.count.max(1)
     }
 }
 
@@ -60,7 +64,7 @@ impl TokenBucket {
 
     /// Returns true if it holds all of its tokens, so that a new one would be the same.
     pub fn is_full(&self) -> bool {
-        let now = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = nanos(self.epoch.elapsed());
         self.full_at.load(Ordering::Acquire) <= now
     }
 
@@ -69,7 +73,6 @@ impl TokenBucket {
     pub fn take(&self, count: usize) -> Result<(), Duration> {
         // The bucket is stored as the time when it is full again: one atomic word, without a task
         // that refills it.
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(self.epoch.elapsed());
         let per = nanos(self.rate.per);
         let each = per / u64::from(self.rate.count.max(1));
@@ -78,18 +81,21 @@ impl TokenBucket {
         let needed = each
             .saturating_mul(u64::try_from(count).unwrap_or(u64::MAX))
             .min(per);
-        let take = |full_at: u64| {
-            let next = full_at.max(now).saturating_add(needed);
-            (next - now <= per).then_some(next)
-        };
         // A lost race is retried, so no two requests take the same tokens.
         let taken = self
             .full_at
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |full_at| {
+                let next = full_at.max(now).saturating_add(needed);
+                (next - now <= per).then_some(next)
+            });
         taken.map(drop).map_err(|full_at| {
             Duration::from_nanos((full_at.max(now) - now + needed).saturating_sub(per))
         })
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

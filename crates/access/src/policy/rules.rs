@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobBuilder, GlobSet};
 
-use crate::policy::traverses;
+use crate::policy::has_traversal;
 
 /// Ordered list of globs. A name matches if a plain glob matches and no `!` glob does.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl GlobMatcher {
             .map_err(|e| e.to_string())
     }
 
-    fn contain(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         match self {
             GlobMatcher::None => false,
             GlobMatcher::All => true,
@@ -143,8 +143,11 @@ impl GlobList {
     /// Returns the patterns that match none of these names. Skips a lone `*`, which cannot be
     /// misspelled.
     pub fn unmatched<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<&str> {
-        let plain = |pattern: &str| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
-        if self.patterns.iter().all(|pattern| plain(pattern) == "*") {
+        if self
+            .patterns
+            .iter()
+            .all(|pattern| without_exclusion(pattern) == "*")
+        {
             return Vec::new();
         }
         let each = self.compiled_patterns();
@@ -158,22 +161,22 @@ impl GlobList {
             .patterns
             .iter()
             .zip(matched)
-            .filter(|(pattern, matched)| !matched && plain(pattern) != "*");
+            .filter(|(pattern, matched)| !matched && without_exclusion(pattern) != "*");
         left.map(|(pattern, _)| pattern.as_str()).collect()
     }
 
     /// Returns the patterns one by one, without their `!`. Compiled on first use, since only
     /// reports need them.
     fn compiled_patterns(&self) -> &GlobSet {
-        let plain = |pattern: &String| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
-        let glob = |pattern: &String| {
-            GlobBuilder::new(&plain(pattern))
-                .literal_separator(false)
-                .build()
-                .ok()
-        };
-        self.compiled
-            .get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default())
+        self.compiled.get_or_init(|| {
+            let globs = self.patterns.iter().filter_map(|pattern| {
+                GlobBuilder::new(without_exclusion(pattern))
+                    .literal_separator(false)
+                    .build()
+                    .ok()
+            });
+            GlobSet::new(globs).unwrap_or_default()
+        })
     }
 
     /// Returns the index of the pattern that decides about a name, if one does: an exclusion, or
@@ -181,12 +184,11 @@ impl GlobList {
     pub fn deciding(&self, name: &str) -> Option<usize> {
         let mut found = self.compiled_patterns().matches(name);
         found.sort_unstable();
-        let excludes = |at: &usize| self.patterns[*at].starts_with('!');
         found
             .iter()
             .rev()
             .copied()
-            .find(excludes)
+            .find(|at| self.patterns[*at].starts_with('!'))
             .or_else(|| found.last().copied())
     }
 
@@ -197,14 +199,14 @@ impl GlobList {
 
     /// Returns false if no name with this beginning can match.
     pub fn may_match_from(&self, beginning: &str) -> bool {
-        let may_match = |pattern: &String| {
-            let literal = literal_beginning(pattern);
-            !pattern.starts_with('!')
-                && (literal.starts_with(beginning) || beginning.starts_with(literal))
-        };
         // No item has a name with NUL, so only an exclusion of everything with this beginning
         // matches it.
-        !self.deny.contain(&format!("{beginning}\0")) && self.patterns.iter().any(may_match)
+        !self.deny.matches(&format!("{beginning}\0"))
+            && self.patterns.iter().any(|pattern| {
+                let literal = literal_beginning(pattern);
+                !pattern.starts_with('!')
+                    && (literal.starts_with(beginning) || beginning.starts_with(literal))
+            })
     }
 
     /// Returns true if every name matches.
@@ -217,16 +219,21 @@ impl GlobList {
 
     /// Returns true if `name` matches.
     pub fn matches(&self, name: &str) -> bool {
-        self.allow.contain(name) && !self.deny.contain(name)
+        self.allow.matches(name) && !self.deny.matches(name)
     }
 }
 
-/// Returns the text that every match of a pattern begins with.
+/// Returns the text that every match of a pattern starts with.
 pub fn literal_beginning(pattern: &str) -> &str {
-    let pattern = pattern.strip_prefix('!').unwrap_or(pattern);
+    let pattern = without_exclusion(pattern);
     &pattern[..pattern
         .find(['*', '?', '[', '{', '\\'])
         .unwrap_or(pattern.len())]
+}
+
+/// Returns a pattern without the `!` of an exclusion.
+fn without_exclusion(pattern: &str) -> &str {
+    pattern.strip_prefix('!').unwrap_or(pattern)
 }
 
 impl Default for GlobList {
@@ -286,7 +293,7 @@ impl ItemRules {
     /// the path that they see.
     pub fn allows_uri(&self, uri: &str) -> bool {
         // Without patterns every resource exists, so no path needs a check.
-        !self.has_patterns() || (self.allows_name(uri) && !traverses(uri))
+        !self.has_patterns() || (self.allows_name(uri) && !has_traversal(uri))
     }
 }
 
@@ -298,9 +305,12 @@ mod tests {
         GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
     }
 
+    fn nested(n: usize) -> String {
+        format!("{}a{}", "{".repeat(n), "}".repeat(n))
+    }
+
     #[test]
     fn nested_braces_end_at_a_depth() {
-        let nested = |n: usize| format!("{}a{}", "{".repeat(n), "}".repeat(n));
         assert!(globs(&[&nested(NESTED_MAX)]).matches("a"));
         for n in [NESTED_MAX + 1, 100_000] {
             let refused = GlobList::new(&[nested(n)]).unwrap_err();
@@ -339,11 +349,6 @@ mod tests {
 
     #[test]
     fn the_deciding_pattern_is_the_one_that_a_person_would_change() {
-        let rules = |allow: &[&str], deny: &[&str]| ItemRules {
-            allow: globs(allow),
-            deny: globs(deny),
-            ..ItemRules::default()
-        };
         for (allow, deny, name, rule) in [
             (&["*"][..], &["a*", "ab"][..], "ab", Some(("deny", 1))),
             (&["*"], &["a*", "!ab"], "ab", Some(("deny", 1))),
@@ -352,7 +357,11 @@ mod tests {
             (&["a*"], &[], "ab", Some(("allow", 0))),
             (&["a*"], &[], "b", None),
         ] {
-            let rules = rules(allow, deny);
+            let rules = ItemRules {
+                allow: globs(allow),
+                deny: globs(deny),
+                ..ItemRules::default()
+            };
             assert_eq!(rules.deciding(name), rule, "{allow:?} {deny:?} {name}");
         }
     }

@@ -3,16 +3,16 @@
 //! Owns that check, in pure functions. Does not match patterns (`rules.rs`). Invariant: a URI that
 //! passes has no segment that a server could resolve to another folder.
 
-/// Characters that may stand around a path segment. Servers on Windows also split at `\`.
+/// Characters that may surround a path segment. Servers on Windows also split at `\`.
 const AROUND_SEGMENTS: [char; 7] = ['/', '\\', ':', '?', '#', ';', '&'];
 
 /// Returns true if a URI has dot segments, `%2e`, `%2f` or `%5c` (also encoded twice), or control
 /// characters. Some URL readers skip control characters. Patterns compare the text of a URI, but
 /// servers resolve it.
-pub fn traverses(uri: &str) -> bool {
+pub fn has_traversal(uri: &str) -> bool {
     uri.split(AROUND_SEGMENTS).any(|segment| matches!(segment, "." | ".."))
         // 2025-11-25/server/resources.mdx, Security Considerations: "Servers MUST validate all
-        // resource URIs". A pattern here is no use if the server decodes another path.
+        // resource URIs". A pattern here is useless if the server decodes another path.
         || uri.split('%').skip(1).any(hides_a_separator)
         || uri.bytes().any(|byte| byte.is_ascii_control())
 }
@@ -67,10 +67,10 @@ mod tests {
             "",
         ];
         for uri in yes {
-            assert!(traverses(uri), "{uri:?}");
+            assert!(has_traversal(uri), "{uri:?}");
         }
         for uri in no {
-            assert!(!traverses(uri), "{uri:?}");
+            assert!(!has_traversal(uri), "{uri:?}");
         }
     }
 }

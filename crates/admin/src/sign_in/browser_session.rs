@@ -34,7 +34,7 @@ impl BrowserSessions {
         let secret = new_secret();
         let now = Instant::now();
         let mut sessions = self.0.lock();
-        // Ended sessions go first, so that they cost nobody a place.
+        // Ended sessions go first, so that they cost nobody a slot.
         sessions.retain(|_, session| !session.is_over(now));
         let idlest = sessions
             .iter()

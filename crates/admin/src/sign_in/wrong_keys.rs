@@ -15,7 +15,7 @@ use moongate_access::auth::KeyHash;
 
 /// Wrong keys that an address may try in one window.
 const GUESSES_MAX: usize = 10;
-/// Window of the count. It begins with the first wrong key.
+/// Window of the count. It starts with the first wrong key.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Maximum number of addresses in the table.
 const ADDRESSES_MAX: usize = 1024;
@@ -112,7 +112,7 @@ fn make_room(
     }
 }
 
-/// Returns what stands for an address in the table.
+/// Returns the table's entry for an address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -132,6 +132,10 @@ mod tests {
         limit.attempt(Some(address.into()), KeyHash::of(key), |hash| {
             (*hash == KeyHash::of("right")).then_some(())
         })
+    }
+
+    fn address(network: u128, host: u128) -> Ipv6Addr {
+        Ipv6Addr::from_bits((network << 64) | host)
     }
 
     #[tokio::test(start_paused = true)]
@@ -167,7 +171,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn addresses_of_one_network_count_together_and_the_table_is_bounded() {
         let limit = WrongKeyLimit::default();
-        let address = |network: u128, host: u128| Ipv6Addr::from_bits((network << 64) | host);
         for n in 0..10 {
             assert_eq!(
                 attempt(&limit, address(1, n), &format!("{n}")),

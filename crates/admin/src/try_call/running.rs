@@ -155,7 +155,7 @@ impl TryEntry {
         let Some(call) = running.get_mut(&self.id) else {
             return (Vec::new(), Vec::new());
         };
-        // Open requests of all rounds count: a server could otherwise begin rounds without end.
+        // Open requests of all rounds count: a server could otherwise start rounds without end.
         if call.asks.len().saturating_add(asked.requests.len()) > ASKS_MAX {
             // Dropping the responder refuses the whole round.
             return (

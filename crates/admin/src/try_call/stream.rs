@@ -96,7 +96,7 @@ impl TryStream {
             }
             let exchange = self.exchange.as_mut()?;
             tokio::select! {
-                // `biased`: a server that never stops reporting can be stopped all the same.
+                // `biased`: a server that never stops reporting can still be stopped.
                 biased;
                 () = cancelled.cancelled() => self.break_off("It was stopped"),
                 () = tokio::time::sleep_until(self.received + TIME_MAX) => self.break_off("It took longer than 15 minutes"),
@@ -211,15 +211,15 @@ impl TryStream {
         self.queue.push_back(encode("done", &done));
     }
 
-    /// Returns the gateway's own part of the time, as the record of the call has it.
+    /// Returns the gateway's own part of the time, from the record of the call.
     fn own_time(&self) -> Option<f64> {
         let recent = self.admin.gateway.recent_calls().changed_since(0);
-        let is_own = |facts: &moongate_gateway::CallFacts| {
-            facts.principal.id == Principal::OPERATOR && facts.received == self.received
-        };
         // The table of recent calls is bounded and may have lost this one. Then the time is
         // unknown.
-        call_row(recent.iter().find(|call| is_own(&call.facts))?).own_ms
+        let own = recent.iter().find(|call| {
+            call.facts.principal.id == Principal::OPERATOR && call.facts.received == self.received
+        })?;
+        call_row(own).own_ms
     }
 }
 

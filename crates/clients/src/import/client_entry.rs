@@ -1,12 +1,18 @@
 //! Servers built from settings that no file has.
 //!
-//! Owns the way through the config's own reader. Does not convert the entries of other programs
-//! (`registry`, `remote_bridge`). Invariant: secrets are masked as those of any file.
+//! Owns the way through the config's own reader, and how a text of an entry is read. Does not
+//! convert the entries of other programs (`registry`, `remote_bridge`). Invariant: secrets are
+//! masked as those of any file.
 
 use std::path::Path;
 
 use moongate_config::ParsedServer;
 use serde_json::{Map, Value};
+
+/// Returns the text under a key of an entry.
+pub(super) fn text_of<'a>(settings: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    settings.get(key).and_then(Value::as_str)
+}
 
 /// Builds a server from settings as a client has them.
 pub(super) fn entry(name: &str, settings: Map<String, Value>) -> ParsedServer {

@@ -27,7 +27,7 @@ const IGNORED: [&str; 8] = [
     "--description",
 ];
 
-/// Reads one server a line. `None` if the text is no command line and no URL.
+/// Reads one server a line. `None` if the text is neither a command line nor a URL.
 pub(super) fn read(text: &str) -> Option<Result<Vec<ParsedServer>, String>> {
     // A line that ends with a backslash goes on.
     let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
@@ -41,7 +41,7 @@ pub(super) fn read(text: &str) -> Option<Result<Vec<ParsedServer>, String>> {
     if lines.is_empty() || !lines.iter().all(|words| is_command(words)) {
         return None;
     }
-    Some(lines.iter().map(|words| server(words)).collect())
+    Some(lines.iter().map(|words| parse_server(words)).collect())
 }
 
 fn is_command(words: &[String]) -> bool {
@@ -62,11 +62,12 @@ fn is_command(words: &[String]) -> bool {
 
 /// Counts the words of `NAME=value` before a command.
 fn variables_before(words: &[String]) -> usize {
-    let is_variable = |word: &&String| {
-        let name = word.split_once('=').map_or("", |(name, _)| name);
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    words.iter().take_while(is_variable).count()
+    words.iter().take_while(|word| is_variable(word)).count()
+}
+
+fn is_variable(word: &str) -> bool {
+    let name = word.split_once('=').map_or("", |(name, _)| name);
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 fn program_is_url(word: &str) -> bool {
@@ -78,7 +79,7 @@ fn program_is_url(word: &str) -> bool {
 /// Flag of editors that adds a server given as JSON.
 const ADD_MCP: &str = "--add-mcp";
 
-fn server(words: &[String]) -> Result<ParsedServer, String> {
+fn parse_server(words: &[String]) -> Result<ParsedServer, String> {
     let (variables, words) = words.split_at(variables_before(words));
     let env: Map<String, Value> = variables
         .iter()
@@ -93,7 +94,7 @@ fn server(words: &[String]) -> Result<ParsedServer, String> {
     match words.as_slice() {
         [_, "mcp", "add-json", rest @ ..] => of_json(rest),
         [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
-        // An error and no guess: `mcp list` or `mcp remove` would otherwise start as a server.
+        // An error, not a guess: `mcp list` or `mcp remove` would otherwise start as a server.
         [client, "mcp", ..] => Err(format!(
             "`{client} mcp` with something else than `add` adds no server"
         )),

@@ -82,7 +82,8 @@ fn literal_secrets(server: &ParsedServer, table: &str) -> Vec<(String, String)> 
         .flatten()
         .filter_map(|(key, value)| {
             let text = value.as_str()?.to_owned();
-            // A variable in doubt is masked. Most are settings, which people want to see in the config.
+            // A variable in doubt is masked. Most are settings, which people want to see in the
+            // config.
             let is_meant = table == "headers"
                 || sounds_secret(&key)
                 || has_credentials(&text)
@@ -122,15 +123,8 @@ fn wanted_name(server: &str, table: &str, key: &str) -> String {
         ("headers", key) => format!("{server}_{key}"),
         (_, key) => key.to_owned(),
     };
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() {
-            c.to_ascii_uppercase()
-        } else {
-            '_'
-        }
-    };
-    let name: String = words.chars().map(plain).collect();
-    // A name of a variable does not begin with a digit.
+    let name: String = words.chars().map(variable_char).collect();
+    // A variable name does not start with a digit.
     if name.starts_with(|c: char| c.is_ascii_digit()) {
         format!("_{name}")
     } else {
@@ -138,21 +132,30 @@ fn wanted_name(server: &str, table: &str, key: &str) -> String {
     }
 }
 
+/// Replaces a character that variable names do not have.
+fn variable_char(c: char) -> char {
+    if c.is_ascii_alphanumeric() {
+        c.to_ascii_uppercase()
+    } else {
+        '_'
+    }
+}
+
+/// Returns the wanted name with the first number under which no other value is set.
 fn free_name(
     wanted: &str,
     secret: &str,
     there: &BTreeMap<String, String>,
     env: &BTreeMap<String, String>,
 ) -> String {
-    let is_free = |name: &String| {
-        [there, env]
-            .iter()
-            .all(|set| set.get(name).is_none_or(|value| value == secret))
-    };
     let numbered = (2_u32..).map(|number| format!("{wanted}_{number}"));
     std::iter::once(wanted.to_owned())
         .chain(numbered)
-        .find(is_free)
+        .find(|name| {
+            [there, env]
+                .iter()
+                .all(|set| set.get(name).is_none_or(|value| value == secret))
+        })
         .unwrap_or_default()
 }
 
@@ -164,6 +167,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn variables_of(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
 
     #[test]
     fn secrets_become_references_and_no_variable_changes() {
@@ -179,16 +189,10 @@ mod tests {
         let read =
             moongate_config::parse_servers(Path::new("mcp.json"), &text.to_string()).unwrap();
         let mut servers = read.servers;
-        let map = |pairs: &[(&str, &str)]| {
-            pairs
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-                .collect()
-        };
         let moved = move_secrets(
             &mut servers,
-            &map(&[("B_TOKEN", "old")]),
-            &map(&[("USED_KEY", "other")]),
+            &variables_of(&[("B_TOKEN", "old")]),
+            &variables_of(&[("USED_KEY", "other")]),
         );
         let tables: Vec<&Value> = servers
             .iter()
@@ -226,10 +230,10 @@ mod tests {
             "{:?}",
             moved.notes
         );
-        // A second time nothing is literal any more.
+        // The second time, nothing is literal any more.
         let before = servers.clone();
         assert_eq!(
-            move_secrets(&mut servers, &map(&[]), &map(&[])).variables,
+            move_secrets(&mut servers, &variables_of(&[]), &variables_of(&[])).variables,
             []
         );
         assert_eq!(servers, before);

@@ -33,7 +33,7 @@ impl SelfAddresses {
     ) -> GatewayReach {
         if is_off(settings)
             || settings.get("disabled") == Some(&Value::Bool(true))
-            || !self.is_meant(settings)
+            || !self.leads_here(settings)
         {
             return GatewayReach::Nothing;
         }
@@ -64,15 +64,16 @@ impl SelfAddresses {
     }
 }
 
-/// True if arguments name a config file that is none of these.
+/// True if arguments name a config file other than these.
 fn has_foreign_config(args: &[&str], config: &[PathBuf]) -> bool {
-    let is_ours = |file: &str| config.iter().any(|own| is_same_file(own, Path::new(file)));
     let apart = args
         .windows(2)
         .filter(|pair| pair[0] == "--config")
         .map(|pair| pair[1]);
     let joined = args.iter().filter_map(|arg| arg.strip_prefix("--config="));
-    apart.chain(joined).any(|file| !is_ours(file))
+    apart
+        .chain(joined)
+        .any(|file| !config.iter().any(|own| is_same_file(own, Path::new(file))))
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {
@@ -84,24 +85,33 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 
 /// Returns the keys that an entry sends, or that it finds in its environment.
 fn keys_of(settings: &Map<String, Value>) -> impl Iterator<Item = String> {
-    let values = |table: &str, is_key: fn(&str) -> bool| {
-        let table = settings
-            .get(table)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten();
-        table
-            .filter(move |(name, _)| is_key(name))
-            .filter_map(|(_, value)| value.as_str().map(str::to_owned))
-    };
-    let is_header =
-        |name: &str| ["authorization", "x-api-key"].contains(&name.to_ascii_lowercase().as_str());
-    let headers: Vec<String> = values("headers", is_header).collect();
-    let variables: Vec<String> = values("env", |name| name == "MOONGATE_KEY").collect();
+    let headers = texts_of(settings, "headers", is_key_header);
+    let variables = texts_of(settings, "env", |name| name == "MOONGATE_KEY");
     headers
         .into_iter()
         .chain(variables)
         .map(|text| text.rsplit(' ').next().unwrap_or_default().to_owned())
+}
+
+/// Returns the texts of a table whose names pass a test.
+fn texts_of(
+    settings: &Map<String, Value>,
+    table: &str,
+    is_sought: fn(&str) -> bool,
+) -> Vec<String> {
+    let table = settings
+        .get(table)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    table
+        .filter(|(name, _)| is_sought(name))
+        .filter_map(|(_, value)| value.as_str().map(str::to_owned))
+        .collect()
+}
+
+fn is_key_header(name: &str) -> bool {
+    ["authorization", "x-api-key"].contains(&name.to_ascii_lowercase().as_str())
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ pub fn plan_import(
     for (at, (origin, mut server)) in found {
         let near = taken.nearest(&server.settings);
         let state = match near {
-            _ if own.is_meant(&server.settings) => ImportState::Own,
+            _ if own.leads_here(&server.settings) => ImportState::Own,
             _ if server.is_broken => ImportState::Broken,
             Some((same, lacks)) if lacks.is_empty() => {
                 if is_off(&same.settings) && !is_off(&server.settings) {
@@ -140,7 +140,7 @@ pub fn plan_import(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Place of an entry among those for one server. The lowest comes first.
+/// Rank of an entry among those for one server. The lowest comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct EntryRank {
     is_off: bool,

@@ -92,20 +92,19 @@ pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError
         .warnings
         .into_iter()
         .partition(|warning| warning.kind == ProblemKind::ClientSetting);
-    let texts = |problems: Vec<ConfigProblem>| {
-        problems
-            .into_iter()
-            .map(|problem| problem.message)
-            .collect()
-    };
-    let warnings = texts(warnings);
-    let ignored = texts(ignored);
     Ok(ImportedServers {
         servers,
         projects: projects.unwrap_or_default(),
-        warnings,
-        ignored,
+        warnings: messages(warnings),
+        ignored: messages(ignored),
     })
+}
+
+fn messages(problems: Vec<ConfigProblem>) -> Vec<String> {
+    problems
+        .into_iter()
+        .map(|problem| problem.message)
+        .collect()
 }
 
 /// Reads the servers of a pasted text: a client's file, a `server.json`, a URL, or command lines.
@@ -146,8 +145,7 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
     }
 }
 
-/// Returns what stands between the fences of a Markdown block. Documents show their examples in
-/// such.
+/// Returns the text between the fences of a Markdown block, in which documents show their examples.
 fn without_fence(text: &str) -> &str {
     let inside = text
         .strip_prefix("```")

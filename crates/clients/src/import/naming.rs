@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::client_entry::text_of;
 use super::remote_bridge::RemoteBridge;
 
 /// Parts of a package's name that say only that it is an MCP server.
@@ -19,10 +20,10 @@ const RUNNERS: [&str; 9] = [
 
 /// Chooses a name.
 pub(super) fn name_of(settings: &Map<String, Value>) -> String {
-    let text = |key: &str| settings.get(key).and_then(Value::as_str);
     // The name of a bridge is that of the server behind it.
-    let url = text("url").or_else(|| RemoteBridge::of(settings).map(|bridge| bridge.url));
-    let name = match (url, text("command")) {
+    let url =
+        text_of(settings, "url").or_else(|| RemoteBridge::of(settings).map(|bridge| bridge.url));
+    let name = match (url, text_of(settings, "command")) {
         (Some(url), _) => Url::parse(url)
             .ok()
             .and_then(|url| of_host(url.host_str()?)),
@@ -69,7 +70,8 @@ fn of_command(command: &str, args: &[&str]) -> Option<String> {
     let words = args
         .iter()
         .filter(|word| !word.starts_with('-') && !matches!(**word, "run" | "exec" | "dlx" | "x"));
-    // `docker run -e NAME image`: the value of a flag is no image, and has no slash, colon or dash.
+    // `docker run -e NAME image`: the value of a flag isn't an image, and has no slash, colon or
+    // dash.
     let in_container = matches!(program.as_str(), "docker" | "podman");
     let package = match in_container {
         true => words.clone().find(|word| {

@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::client_entry::entry;
 
-/// Arguments of programs that run packages which are given already.
+/// Arguments that the programs that run packages get anyway.
 const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
 
-/// Reads a `server.json`. `None` if the text is none.
+/// Reads a `server.json`. `None` if the text is something else.
 pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
     // A client's file with its whole history is not parsed only to see that it is something else.
     if !["\"remotes\"", "\"packages\""]
@@ -27,12 +27,7 @@ pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
         .filter(|inner| inner.is_object())
         .unwrap_or(&file);
     let name = file.get("name")?.as_str()?;
-    let list = |key: &str| {
-        file.get(key)
-            .and_then(Value::as_array)
-            .and_then(|items| items.first())
-    };
-    let mut settings = match (list("remotes"), list("packages")) {
+    let mut settings = match (first_item(file, "remotes"), first_item(file, "packages")) {
         // A remote server needs no program on this machine, so it wins over a package.
         (Some(remote), _) => of_remote(remote)?,
         (None, Some(package)) => of_package(package)?,
@@ -44,6 +39,10 @@ pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
         settings.insert("title".to_owned(), Value::from(title));
     }
     Some(entry(&legal, settings))
+}
+
+fn first_item<'a>(file: &'a Value, key: &str) -> Option<&'a Value> {
+    file.get(key)?.as_array()?.first()
 }
 
 /// Text under one of two spellings of a key.
@@ -79,27 +78,15 @@ fn of_remote(remote: &Value) -> Option<Map<String, Value>> {
 fn of_package(package: &Value) -> Option<Map<String, Value>> {
     let identifier = text(package, "identifier", "name")?;
     let version = package.get("version").and_then(Value::as_str);
-    let pinned = |mark: &str| {
-        version.map_or(identifier.to_owned(), |version| {
-            format!("{identifier}{mark}{version}")
-        })
-    };
     let kind = text(package, "registry_type", "registryType")
         .or_else(|| text(package, "registry_name", "registryName"))?;
     let hint = text(package, "runtime_hint", "runtimeHint");
-    let runtime = |usual: &'static str, others: &[&'static str]| {
-        others
-            .iter()
-            .copied()
-            .find(|other| hint == Some(*other))
-            .unwrap_or(usual)
-    };
     let (command, first) = match kind {
-        "npm" => (runtime("npx", &["bunx"]), vec!["-y"]),
-        "pypi" => (runtime("uvx", &["pipx"]), Vec::new()),
+        "npm" => (runtime(hint, "npx", "bunx"), vec!["-y"]),
+        "pypi" => (runtime(hint, "uvx", "pipx"), Vec::new()),
         // `-i` keeps standard input open, which the stdio transport needs. `--rm` leaves no
         // container behind.
-        "oci" | "docker" => (runtime("docker", &["podman"]), vec!["run", "-i", "--rm"]),
+        "oci" | "docker" => (runtime(hint, "docker", "podman"), vec!["run", "-i", "--rm"]),
         _ => return None,
     };
     // Bun asks nobody, and pipx runs a package by a word.
@@ -126,11 +113,15 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
         env.keys()
             .for_each(|name| args.extend(["-e".to_owned(), name.clone()]));
     }
-    args.push(pinned(match command {
+    let mark = match command {
         "pipx" => "==",
         _ if in_container => ":",
         _ => "@",
-    }));
+    };
+    args.push(match version {
+        Some(version) => format!("{identifier}{mark}{version}"),
+        None => identifier.to_owned(),
+    });
     args.extend(arguments(package, "package_arguments", "packageArguments"));
     let mut out = Map::from_iter([
         ("command".to_owned(), json!(command)),
@@ -140,6 +131,11 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
         out.insert("env".to_owned(), Value::Object(env));
     }
     Some(out)
+}
+
+/// Chooses the program that runs a package: the usual one, unless the hint names the other.
+fn runtime(hint: Option<&str>, usual: &'static str, other: &'static str) -> &'static str {
+    if hint == Some(other) { other } else { usual }
 }
 
 /// Words of a list of arguments. A value that the user must give becomes a reference.

@@ -25,7 +25,7 @@ const HARMLESS: [&str; 5] = [
 ];
 /// Words before `key` in the names of headers that are credentials.
 const KEY_KINDS: [&str; 5] = ["api", "access", "auth", "private", "subscription"];
-/// Values that are not secrets, though they stand where one should.
+/// Values that are not secrets, though they are where one should be.
 const PLACEHOLDERS: [&str; 6] = ["", "null", "undefined", "none", "changeme", "..."];
 /// Bytes of all headers of a bridge. Servers read less.
 const HEADERS_MAX: usize = 64 << 10;
@@ -92,7 +92,7 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
 
 /// True if a program has this name, whatever its folder and its version are.
 pub(super) fn is_bridge(word: &str) -> bool {
-    // Compared in two parts: `tests/tidy.rs` keeps literals that begin like protocol headers out of
+    // Compared in two parts: `tests/tidy.rs` keeps literals that start like protocol headers out of
     // this crate.
     program_name(word)
         .split('@')
@@ -102,7 +102,7 @@ pub(super) fn is_bridge(word: &str) -> bool {
 }
 
 impl<'a> RemoteBridge<'a> {
-    /// Reads an entry. `None` if it starts no bridge, or one whose URL nobody can tell.
+    /// Reads an entry. `None` if it starts no bridge, or one whose URL cannot be found.
     pub(super) fn of(settings: &'a Map<String, Value>) -> Option<Self> {
         let command = settings.get("command")?.as_str()?;
         let args = settings
@@ -176,8 +176,11 @@ impl<'a> RemoteBridge<'a> {
             .flat_map(|flag| flag.split("${").skip(1))
             .filter_map(name_in)
             .collect();
-        let is_known = |name: &str| HARMLESS.contains(&name) || used.contains(name);
-        if !self.runs_here || !self.env.iter().all(|(name, _)| is_known(name)) {
+        let is_env_known = self
+            .env
+            .iter()
+            .all(|&(name, _)| HARMLESS.contains(&name) || used.contains(name));
+        if !self.runs_here || !is_env_known {
             return None;
         }
         let mut out = Map::from_iter([("url".to_owned(), Value::from(self.url))]);
@@ -335,13 +338,10 @@ mod tests {
 
     #[test]
     fn a_value_put_into_a_header_is_not_searched_for_variables() {
-        let doubled = |n: u32| {
-            (
-                format!("V{n}"),
-                Value::from(format!("${{V{0}}}${{V{0}}}", n + 1)),
-            )
-        };
-        let mut env: Map<String, Value> = (0..60).map(doubled).collect();
+        let doubled = (0..60).map(|n| (format!("V{n}"), format!("${{V{0}}}${{V{0}}}", n + 1)));
+        let mut env: Map<String, Value> = doubled
+            .map(|(name, value)| (name, Value::from(value)))
+            .collect();
         let names: String = env.keys().map(|name| format!("${{{name}}}")).collect();
         let found = unwrapped(
             &bridge_to(&format!(
@@ -391,13 +391,14 @@ mod tests {
         }
     }
 
+    fn is_unwrapped(header: &str) -> bool {
+        unwrapped(&bridge_to(header), &Map::new())
+            .settings
+            .contains_key("url")
+    }
+
     #[test]
     fn only_a_sure_credential_takes_the_bridge_away() {
-        let is_plain = |header: &str| {
-            unwrapped(&bridge_to(header), &Map::new())
-                .settings
-                .contains_key("url")
-        };
         for header in [
             "Authorization: Bearer ghp_0123",
             "X-API-Key: k",
@@ -407,7 +408,7 @@ mod tests {
             "X-Client-Secret: s",
             "Authorization: ${input:token}",
         ] {
-            assert!(is_plain(header), "{header}");
+            assert!(is_unwrapped(header), "{header}");
         }
         for header in [
             "X-Routing-Key: eu",
@@ -421,7 +422,7 @@ mod tests {
             "X-Api-Key: YOUR_API_KEY",
             "X-Auth-Token: null",
         ] {
-            assert!(!is_plain(header), "{header}");
+            assert!(!is_unwrapped(header), "{header}");
         }
     }
 

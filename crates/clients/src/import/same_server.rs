@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::client_entry::text_of;
 use super::naming;
 use super::remote_bridge::RemoteBridge;
 
@@ -58,10 +59,9 @@ pub(super) struct EntryMarks {
 impl EntryMarks {
     /// Reads the marks of an entry.
     pub(super) fn of(settings: &Map<String, Value>, variables: &Variables) -> Self {
-        let text = |key: &str| settings.get(key).and_then(Value::as_str);
         let mut marks = EntryMarks::default();
         let bridge = RemoteBridge::of(settings).map(|bridge| bridge.url.to_owned());
-        for url in text("url")
+        for url in text_of(settings, "url")
             .map(|url| expanded(url, variables))
             .into_iter()
             .chain(bridge)
@@ -71,7 +71,7 @@ impl EntryMarks {
         if let Some(socket) = socket(settings) {
             marks.add(EntryMark::Socket(socket.to_string()));
         }
-        if let Some(command) = text("command") {
+        if let Some(command) = text_of(settings, "command") {
             marks.add_command(command, &words(settings), variables);
         }
         marks
@@ -115,8 +115,7 @@ pub(super) fn missing_settings(
     found: &Map<String, Value>,
     variables: &Variables,
 ) -> Option<Vec<MissingSetting>> {
-    let both = |key: &str| Some((there.get(key)?.as_str()?, found.get(key)?.as_str()?));
-    if let Some((one_url, other_url)) = both("url") {
+    if let Some((one_url, other_url)) = text_of(there, "url").zip(text_of(found, "url")) {
         let is_one_place = normal_url(&expanded(one_url, variables))
             == normal_url(&expanded(other_url, variables));
         let is_same = is_one_place
@@ -129,21 +128,16 @@ pub(super) fn missing_settings(
     {
         return is_same.then(Vec::new);
     }
-    match both("command") {
+    match text_of(there, "command").zip(text_of(found, "command")) {
         Some((one_command, other_command)) => {
-            let text = |entry: &Map<String, Value>, key: &str| {
-                entry
-                    .get(key)
-                    .and_then(Value::as_str)
-                    .unwrap_or_default()
-                    .to_owned()
-            };
+            let one_folder = text_of(there, "cwd").unwrap_or_default();
+            let other_folder = text_of(found, "cwd").unwrap_or_default();
             let is_same = one_command == other_command
                 && args_agree(one_command, &words(there), &words(found), variables)
                 // Other variables mean another account or database.
                 && env_agrees(&table(there, "env"), &table(found, "env"), variables)
                 // So does another folder, for a program that gets relative paths.
-                && is_same_text(&text(there, "cwd"), &text(found, "cwd"), variables);
+                && is_same_text(one_folder, other_folder, variables);
             is_same.then(|| lacking("env", there, found))
         }
         None => (socket(there).is_some() && socket(there) == socket(found)).then(Vec::new),
@@ -153,13 +147,8 @@ pub(super) fn missing_settings(
 /// Returns the transport that an entry insists on. A client's `http` stands for both transports of
 /// HTTP.
 pub(super) fn fixed_transport(settings: &Map<String, Value>) -> Option<&str> {
-    let fixed = |key: &str, words: &[&str]| {
-        settings
-            .get(key)?
-            .as_str()
-            .filter(|word| words.contains(word))
-    };
-    fixed("transport", &["http", "sse"]).or_else(|| fixed("type", &["sse"]))
+    let transport = text_of(settings, "transport").filter(|word| matches!(*word, "http" | "sse"));
+    transport.or_else(|| text_of(settings, "type").filter(|word| *word == "sse"))
 }
 
 /// True unless two entries insist on different transports. A server with one of them fails by the
@@ -260,7 +249,7 @@ fn member_name(table: &str, name: &str) -> String {
     }
 }
 
-/// True if no header has two values. An entry without the key of another one is no other account.
+/// True if no header has two values. An entry that lacks another one's key isn't another account.
 fn headers_agree(
     one: &Map<String, Value>,
     other: &Map<String, Value>,
@@ -291,23 +280,27 @@ fn env_agrees(
 
 fn args_agree(command: &str, one: &[String], other: &[String], variables: &Variables) -> bool {
     let runs_packages = naming::runs_packages(command);
-    let is_same = |(one, other): (&String, &String)| {
-        is_same_text(one, other, variables) || runs_packages && is_same_package(one, other)
-    };
-    one.len() == other.len() && one.iter().zip(other).all(is_same)
+    let mut pairs = one.iter().zip(other);
+    one.len() == other.len()
+        && pairs.all(|(one, other)| {
+            is_same_text(one, other, variables) || runs_packages && is_same_package(one, other)
+        })
 }
 
 /// True if two words name one package, and at least one of them leaves its version open.
 fn is_same_package(one: &str, other: &str) -> bool {
-    let ((one, one_version), (other, other_version)) = (split_version(one), split_version(other));
-    let is_open = |version: &str| matches!(version, "" | "latest");
-    one == other && !one.starts_with('-') && (is_open(one_version) || is_open(other_version))
+    let (one, one_version) = split_version(one);
+    let (other, other_version) = split_version(other);
+    let is_open = [one_version, other_version]
+        .iter()
+        .any(|version| matches!(*version, "" | "latest"));
+    one == other && !one.starts_with('-') && is_open
 }
 
 /// `@scope/name@1.2.3`, `name==1.2.3`
 fn split_version(word: &str) -> (&str, &str) {
     let parts = word.split_once("==").or_else(|| word.rsplit_once('@'));
-    // A scope begins with `@`, too.
+    // A scope starts with `@`, too.
     parts
         .filter(|(name, version)| !name.is_empty() && !version.contains('/'))
         .unwrap_or((word, ""))
@@ -329,7 +322,7 @@ fn is_same_text(one: &str, other: &str, variables: &Variables) -> bool {
     }
 }
 
-/// True if a text has what stands before the first and after the last hole of another.
+/// True if a text starts and ends as another one does before its first and after its last hole.
 fn fits((start, rest): (&str, &str), text: &str) -> bool {
     let end = rest.rsplit(HOLE).next().unwrap_or_default();
     text.strip_prefix(start)

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::client_entry::text_of;
 use crate::start_command::StartCommand;
 
 /// Addresses of this gateway, which no server may lead back to.
@@ -24,11 +25,10 @@ impl SelfAddresses {
         }
     }
 
-    /// True if an entry leads to this gateway, by its URL or by a bridge, or starts a gateway of
-    /// its own.
-    pub fn is_meant(&self, settings: &Map<String, Value>) -> bool {
-        let text = |key: &str| settings.get(key).and_then(Value::as_str);
-        if text("url").is_some_and(|url| self.has_url(url)) {
+    /// True if an entry leads to this gateway, by its URL or by a bridge, or starts its own
+    /// gateway.
+    pub fn leads_here(&self, settings: &Map<String, Value>) -> bool {
+        if text_of(settings, "url").is_some_and(|url| self.has_url(url)) {
             return true;
         }
         let args = settings
@@ -37,7 +37,7 @@ impl SelfAddresses {
             .into_iter()
             .flatten();
         let args: Vec<&str> = args.filter_map(Value::as_str).collect();
-        // Whatever the bridge is called, its arguments name the place that it leads to.
+        // Whatever the bridge is called, its arguments name the address that it leads to.
         if args
             .iter()
             .flat_map(|arg| arg.split([' ', '=', '"', '\'']))
@@ -46,7 +46,7 @@ impl SelfAddresses {
             return true;
         }
         // A `moongate` with another command isn't a bridge, such as `moongate mock`.
-        text("command").is_some_and(|command| StartCommand::is_bridge(command, &args))
+        text_of(settings, "command").is_some_and(|command| StartCommand::is_bridge(command, &args))
     }
 
     /// True if a URL is one of this gateway's endpoints.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::same_server::{EntryMark, EntryMarks, MissingSetting, missing_settings};
 
 /// Limit of entries with one mark that a server is compared with. So many have one address and
-/// differ in their headers, and one more of them counts as new.
+/// differ in their headers, and any further one counts as new.
 const COMPARED_MAX: usize = 100;
 
 /// Server of our config.

@@ -12,22 +12,23 @@ const FIRST_KEYS: [&str; 8] = [
 
 /// Returns settings in the order in which people write them, without those that say nothing.
 pub fn written_settings(settings: &Map<String, Value>) -> Map<String, Value> {
-    let rank = |key: &str| {
-        FIRST_KEYS
-            .iter()
-            .position(|first| *first == key)
-            .unwrap_or(FIRST_KEYS.len())
-    };
     let mut members: Vec<(&String, &Value)> = settings
         .iter()
         .filter(|(key, value)| says_more(key, value, settings))
         .collect();
     // The sort is stable: the others keep the order of their names.
-    members.sort_by_key(|(key, _)| rank(key));
+    members.sort_by_key(|(key, _)| key_position(key));
     members
         .into_iter()
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()
+}
+
+fn key_position(key: &str) -> usize {
+    FIRST_KEYS
+        .iter()
+        .position(|first| *first == key)
+        .unwrap_or(FIRST_KEYS.len())
 }
 
 /// Returns false for what some clients write into each entry: a type that the command implies, and

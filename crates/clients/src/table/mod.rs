@@ -29,13 +29,12 @@ pub fn client(id: &str) -> Option<&'static ClientProfile> {
 
 /// Finds the client whose id or title resembles a word most.
 pub fn nearest_client(word: &str) -> Option<&'static ClientProfile> {
-    let edits = |profile: &ClientProfile| {
+    let near = clients().filter_map(|profile| {
         let edits = [profile.id, profile.title]
             .into_iter()
             .filter_map(|name| few_edits_or_beginning(word, name));
-        edits.min()
-    };
-    let near = clients().filter_map(|profile| Some((edits(profile)?, profile)));
+        Some((edits.min()?, profile))
+    });
     near.min_by_key(|(edits, _)| *edits)
         .map(|(_, profile)| profile)
 }

@@ -1,4 +1,4 @@
-//! Row that most rows of the table begin with.
+//! Row that most rows of the table start from.
 //!
 //! Owns the forms of entries that several clients share. Does not know any client. Invariant: a row
 //! states only what differs from the usual one.
@@ -10,9 +10,9 @@ use crate::profile::{
 /// Day on which most rows were checked.
 const CHECKED: &str = "2026-11-22";
 
-/// Entry of clients that tell HTTP by the `url`.
+/// Entry of clients that recognise HTTP by the `url`.
 const HTTP_BY_URL: &str = r#"{"url":"{url}","headers":{"Authorization":"{bearer}"}}"#;
-/// Entry of clients that want a type beside the URL.
+/// Entry of clients that need a type next to the URL.
 pub(super) const HTTP_BY_TYPE: &str =
     r#"{"type":"http","url":"{url}","headers":{"Authorization":"{bearer}"}}"#;
 /// Entry of clients that call the URL of a server `serverUrl`.
@@ -21,7 +21,7 @@ pub(super) const HTTP_BY_SERVER_URL: &str =
 /// Entry that starts our bridge.
 const BRIDGE: &str =
     r#"{"command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"}}"#;
-/// Entry that starts our bridge, for clients that want a type.
+/// Entry that starts our bridge, for clients that need a type.
 pub(super) const BRIDGE_BY_TYPE: &str = r#"{"type":"stdio","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"}}"#;
 
 /// Row of a client that has what most clients have.

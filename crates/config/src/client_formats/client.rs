@@ -131,11 +131,6 @@ pub(super) fn by_path(path: Option<&Path>) -> Option<&'static ClientFormat> {
 
 /// Identifies the client by the keys of its entries.
 pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static ClientFormat> {
-    let has = |key: &str| {
-        map.values()
-            .filter_map(ConfigNode::as_table)
-            .any(|entry| entry.contains_key(key))
-    };
     // Only Cline writes `streamableHttp`. Its numbers are seconds.
     let cline = map.values().any(|entry| {
         entry.child("type").and_then(ConfigNode::as_text) == Some("streamableHttp")
@@ -144,9 +139,15 @@ pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static 
     // The order of the table decides where an entry has keys of two clients.
     let known = ENTRY_KEYS
         .iter()
-        .find(|(key, _)| has(key))
+        .find(|(key, _)| has_entry_with(map, key))
         .map(|(_, format)| *format);
     known.or(cline.then_some(&CLINE))
+}
+
+fn has_entry_with(map: &BTreeMap<String, ConfigNode>, key: &str) -> bool {
+    map.values()
+        .filter_map(ConfigNode::as_table)
+        .any(|entry| entry.contains_key(key))
 }
 
 /// Identifies the client of an `mcp` table with a server for each key.
@@ -180,15 +181,16 @@ pub(super) fn is_server(node: &ConfigNode) -> bool {
     let Some(table) = node.as_table() else {
         return false;
     };
-    let leads = |value: &ConfigValue| {
-        matches!(
-            value,
-            ConfigValue::Text(_) | ConfigValue::List(_) | ConfigValue::Table(_)
-        )
-    };
     WAYS.iter()
-        .any(|way| table.get(*way).is_some_and(|node| leads(&node.value)))
+        .any(|way| table.get(*way).is_some_and(may_be_address))
         || table
             .get("unix")
             .is_some_and(|node| node.as_text().is_some())
+}
+
+fn may_be_address(node: &ConfigNode) -> bool {
+    matches!(
+        node.value,
+        ConfigValue::Text(_) | ConfigValue::List(_) | ConfigValue::Table(_)
+    )
 }

@@ -13,17 +13,16 @@ pub(super) fn is_file(line: &str) -> bool {
 pub(super) fn windows_program(line: &str) -> Option<usize> {
     const ENDINGS: [&str; 4] = [".exe", ".cmd", ".bat", ".com"];
     let lower = line.to_ascii_lowercase();
-    let is_end = |at: &usize| lower[*at..].chars().next().is_none_or(char::is_whitespace);
     let ends = ENDINGS.iter().filter_map(|ending| {
         lower
             .match_indices(ending)
             .map(|(at, _)| at + 4)
-            .find(is_end)
+            .find(|at| lower[*at..].chars().next().is_none_or(char::is_whitespace))
     });
     ends.min().filter(|_| is_windows_path(line))
 }
 
-/// True for the beginning of a path on a drive or in a share of Windows.
+/// True for the start of a path on a drive or in a share of Windows.
 fn is_windows_path(start: &str) -> bool {
     start.starts_with("\\\\")
         || start.as_bytes().get(1) == Some(&b':') && start.as_bytes()[0].is_ascii_alphabetic()
@@ -55,15 +54,20 @@ pub fn split(line: &str) -> Vec<String> {
     let mut quote: Option<char> = None;
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
-        let is_escaped = |next: char| escapes(&word, quote).contains(next);
         match (c, quote) {
             (c, Some(end)) if c == end => quote = None,
-            // A share begins with two of them.
+            // A share starts with two of them.
             ('\\', _) if word.is_empty() && is_share(chars.as_str()) => {
                 word.push_str("\\\\");
                 chars.next();
             }
-            ('\\', _) if chars.as_str().starts_with(is_escaped) => word.extend(chars.next()),
+            ('\\', _)
+                if chars
+                    .as_str()
+                    .starts_with(|next: char| escapes(&word, quote).contains(next)) =>
+            {
+                word.extend(chars.next());
+            }
             (c, Some(_)) => word.push(c),
             ('"' | '\'', None) => (quote, open) = (Some(c), true),
             (c, None) if c.is_whitespace() => {

@@ -233,11 +233,6 @@ impl ClientEntry<'_> {
     fn credentials(&mut self) {
         let mut headers: Vec<(String, ConfigNode)> = Vec::new();
         let mut env: Vec<(String, ConfigNode)> = Vec::new();
-        let text = |node: &ConfigNode, text: String| ConfigNode {
-            value: ConfigValue::Text(text),
-            ..node.clone()
-        };
-        let bearer = |value: &str| format!("Bearer {value}");
         // Codex names a variable, so its file holds no secret. A reference keeps it that way.
         for (key, as_value) in [
             ("bearer_token_env_var", false),
@@ -253,7 +248,8 @@ impl ClientEntry<'_> {
                 } else {
                     format!("${{{name}}}")
                 };
-                headers.push(("Authorization".to_owned(), text(&node, bearer(&value))));
+                let bearer = with_text(&node, format!("Bearer {value}"));
+                headers.push(("Authorization".to_owned(), bearer));
             }
         }
         if let Some(ConfigNode {
@@ -264,7 +260,7 @@ impl ClientEntry<'_> {
             for (header, node) in names {
                 let value = node
                     .as_text()
-                    .map(|name| text(&node, format!("${{{name}}}")));
+                    .map(|name| with_text(&node, format!("${{{name}}}")));
                 headers.extend(value.map(|value| (header, value)));
             }
         }
@@ -279,10 +275,10 @@ impl ClientEntry<'_> {
                 continue;
             };
             for node in names {
-                let name = node.as_text().map(str::to_owned);
-                env.extend(
-                    name.map(|name| (name.clone(), text(&node, format!("${{{name}{default}}}")))),
-                );
+                if let Some(name) = node.as_text() {
+                    let reference = with_text(&node, format!("${{{name}{default}}}"));
+                    env.push((name.to_owned(), reference));
+                }
             }
         }
         self.add("headers", headers);
@@ -449,18 +445,11 @@ impl ClientEntry<'_> {
 
     /// Ignores a table of tools that only has the approvals of the client's user.
     fn approvals(&mut self) {
-        let approves = |node: &ConfigNode| {
-            node.as_table()
-                .is_some_and(|tool| tool.contains_key("approval_mode"))
-        };
-        let only_approves = |table: &BTreeMap<String, ConfigNode>| {
-            !table.is_empty() && table.values().all(approves)
-        };
         if self
             .table
             .get("tools")
             .and_then(ConfigNode::as_table)
-            .is_some_and(only_approves)
+            .is_some_and(|tools| !tools.is_empty() && tools.values().all(has_approval_mode))
             && let Some(node) = self.table.remove("tools")
         {
             self.ignored
@@ -519,6 +508,19 @@ fn rewrite(
         }
         _ => {}
     }
+}
+
+/// Copies a node with another text.
+fn with_text(node: &ConfigNode, text: String) -> ConfigNode {
+    ConfigNode {
+        value: ConfigValue::Text(text),
+        ..node.clone()
+    }
+}
+
+fn has_approval_mode(tool: &ConfigNode) -> bool {
+    tool.as_table()
+        .is_some_and(|tool| tool.contains_key("approval_mode"))
 }
 
 fn as_text(node: &mut ConfigNode) {

@@ -15,7 +15,7 @@ use super::command_line::split;
 use super::entry::{ClientEntry, type_of};
 
 /// Keys with the address of a server, under all names that clients have for them.
-const PLACES: [&str; 9] = [
+const ADDRESS_KEYS: [&str; 9] = [
     "url",
     "command",
     "cmd",
@@ -47,17 +47,14 @@ const RESTRICTING: [&str; 9] = [
 impl ClientEntry<'_> {
     /// Removes empty addresses. Some clients write all keys that an entry may have.
     pub(super) fn remove_blanks(&mut self) {
-        let is_blank =
-            |node: &ConfigNode| node.as_text().is_some_and(|text| text.trim().is_empty());
-        let is_place = |key: &str| PLACES.contains(&key);
-        // An entry without any address keeps its empty one, whose problem is then reported at its
-        // place.
-        let has_place = self
+        // An entry without any address keeps its empty one, so that its problem is reported there.
+        let has_address = self
             .table
             .iter()
-            .any(|(key, node)| is_place(key) && !is_blank(node));
-        self.table
-            .retain(|key, node| !is_blank(node) || !(key == "cwd" || has_place && is_place(key)));
+            .any(|(key, node)| is_address_key(key) && !is_blank(node));
+        self.table.retain(|key, node| {
+            !is_blank(node) || !(key == "cwd" || has_address && is_address_key(key))
+        });
     }
 
     /// Reads values in forms that clients take.
@@ -88,17 +85,7 @@ impl ClientEntry<'_> {
         if let Some(node) = self.table.get_mut("env")
             && let ConfigValue::List(lines) = &node.value
         {
-            let pair = |line: &ConfigNode| {
-                let (name, value) = line.as_text()?.split_once('=')?;
-                Some((
-                    name.to_owned(),
-                    ConfigNode {
-                        value: ConfigValue::Text(value.to_owned()),
-                        ..line.clone()
-                    },
-                ))
-            };
-            node.value = ConfigValue::Table(lines.iter().filter_map(pair).collect());
+            node.value = ConfigValue::Table(lines.iter().filter_map(variable_of_line).collect());
         }
     }
 
@@ -127,15 +114,9 @@ impl ClientEntry<'_> {
             let Some(node) = self.table.get_mut(kind) else {
                 continue;
             };
-            let is_switch = |item: &ConfigNode| {
-                matches!(
-                    item.child("enabled").map(|on| &on.value),
-                    Some(ConfigValue::Bool(_))
-                )
-            };
             let Some(items) = node
                 .as_table()
-                .filter(|items| !items.is_empty() && items.values().all(is_switch))
+                .filter(|items| !items.is_empty() && items.values().all(has_switch))
             else {
                 continue;
             };
@@ -154,7 +135,7 @@ impl ClientEntry<'_> {
                     .map(|name| (name.to_owned(), item.span))
             });
             let denied = names
-                .map(|(name, place)| ConfigNode::new(ConfigValue::Text(name), place))
+                .map(|(name, span)| ConfigNode::new(ConfigValue::Text(name), span))
                 .collect();
             let deny = ConfigNode::new(ConfigValue::List(denied), node.span);
             node.value = ConfigValue::Table([("deny".to_owned(), deny)].into());
@@ -188,18 +169,12 @@ impl ClientEntry<'_> {
 
     /// Of a program's and an address' settings, keeps those of the server's kind.
     fn choose_way(&mut self) {
-        let says = |kinds: &[&str]| {
-            self.table
-                .get("type")
-                .and_then(ConfigNode::as_text)
-                .is_some_and(|kind| kinds.contains(&kind))
-        };
         if self.table.contains_key("url") && self.table.contains_key("command") {
-            // The type decides for the client, too. Without one, nobody can tell which of the two
-            // is meant.
-            let other = match (says(&["stdio"]), says(&["http", "sse", "ws"])) {
-                (true, _) => "url",
-                (_, true) => "command",
+            // The type decides for the client, too. Without one, nobody knows which of the two is
+            // meant.
+            let other = match self.table.get("type").and_then(ConfigNode::as_text) {
+                Some("stdio") => "url",
+                Some("http" | "sse" | "ws") => "command",
                 _ => return,
             };
             self.leave_out_unknown(other);
@@ -218,12 +193,11 @@ impl ClientEntry<'_> {
             }
         }
         let is_program = self.table.contains_key("command");
-        let is_wrong = |kind: &str| (kind == "stdio") != is_program;
         if self
             .table
             .get("type")
             .and_then(ConfigNode::as_text)
-            .is_some_and(is_wrong)
+            .is_some_and(|kind| (kind == "stdio") != is_program)
         {
             self.leave_out_unknown("type");
         }
@@ -257,7 +231,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Leaves out variables, headers and arguments that are no text.
+    /// Leaves out variables, headers and arguments that aren't text.
     fn members_without_text(&mut self) {
         for key in ["env", "headers", "args"] {
             let path = self.path.key(key);
@@ -274,11 +248,11 @@ impl ClientEntry<'_> {
                 ConfigValue::List(items) => items.retain(|item| item.value != ConfigValue::Null),
                 _ => {}
             }
-            for (place, path) in wrong {
+            for (span, path) in wrong {
                 let message = format!("`{path}` is not text, and is left out");
                 self.faults.for_setting(&path).warn(
                     ProblemKind::Type,
-                    place,
+                    span,
                     message,
                     "put it in quotes",
                 );
@@ -303,11 +277,11 @@ impl ClientEntry<'_> {
             own.extend(is_own.then(|| (node.key, path.key(name))));
             !is_own
         });
-        for (place, path) in own {
+        for (span, path) in own {
             let message = format!("`{path}` is set by the gateway itself, and is left out");
             self.faults.for_setting(&path).warn(
                 ProblemKind::ClientSetting,
-                place,
+                span,
                 message,
                 "remove it to silence this",
             );
@@ -344,13 +318,13 @@ impl ClientEntry<'_> {
         let Some(node) = self.table.get(key) else {
             return true;
         };
-        let is_place = matches!(
+        let is_address = matches!(
             key,
             "url" | "command" | "args" | "tcp" | "unix" | "enabled" | "env" | "headers"
         );
         let text = node.as_text().unwrap_or_default();
         // What is not written yet cannot be judged: the reference is replaced later.
-        is_place
+        is_address
             || text.contains("${")
             || (accepts_setting("x", key, node) && resolve::is_text_usable(key, text))
     }
@@ -392,6 +366,32 @@ impl ClientEntry<'_> {
 fn restricts_tools(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     key.contains("tool") && RESTRICTING.iter().any(|word| key.contains(word))
+}
+
+fn is_address_key(key: &str) -> bool {
+    ADDRESS_KEYS.contains(&key)
+}
+
+fn is_blank(node: &ConfigNode) -> bool {
+    node.as_text().is_some_and(|text| text.trim().is_empty())
+}
+
+/// Reads a line `NAME=value`.
+fn variable_of_line(line: &ConfigNode) -> Option<(String, ConfigNode)> {
+    let (name, value) = line.as_text()?.split_once('=')?;
+    let value = ConfigNode {
+        value: ConfigValue::Text(value.to_owned()),
+        ..line.clone()
+    };
+    Some((name.to_owned(), value))
+}
+
+/// True for an item that is on or off.
+fn has_switch(item: &ConfigNode) -> bool {
+    matches!(
+        item.child("enabled").map(|on| &on.value),
+        Some(ConfigValue::Bool(_))
+    )
 }
 
 fn is_empty(node: &ConfigNode) -> bool {

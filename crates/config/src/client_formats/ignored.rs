@@ -159,7 +159,7 @@ impl IgnoredSettings {
     }
 }
 
-/// Returns the first place, the names in a line, and true for one name. `None` if there are none.
+/// Returns the first span, the names in a line, and true for one name. `None` if there are none.
 fn list(mut found: Vec<(SourceSpan, String)>) -> Option<(SourceSpan, String, bool)> {
     found.sort_by_key(|(span, _)| span.start);
     let span = found.first()?.0;

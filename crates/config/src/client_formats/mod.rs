@@ -69,7 +69,7 @@ pub(super) fn normalise(
     };
     let mut asked = Vec::new();
     for map in maps {
-        let mut map = renamed(map, faults);
+        let mut map = with_legal_names(map, faults);
         for (name, server) in &mut map.entries {
             let path = ConfigPath::of(&["servers", name]);
             let Some(entry) = server.as_table_mut() else {
@@ -118,7 +118,7 @@ fn report_inputs(span: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut 
 }
 
 /// Gives servers of a client names that are legal here.
-fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
+fn with_legal_names(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
     if *map.format == OWN {
         return map;
     }
@@ -191,12 +191,11 @@ fn ignore_settings_of_client(
         if name.starts_with("x-") || name == "$schema" {
             return true;
         }
-        // Our sections are tables. A key with another value is no misspelt section.
-        let misspelt = || nearest(name, &keys).filter(|_| node.as_table().is_some());
+        // Our sections are tables. A key with another value isn't a misspelt section.
         let known = if keys.contains(&name.as_str()) {
             Some(name.as_str())
         } else {
-            misspelt()
+            nearest(name, &keys).filter(|_| node.as_table().is_some())
         };
         let ours = known.is_some_and(|known| match root.key(known).and_then(|rule| rule.keys()) {
             Some(keys) => shares_a_key(node, &keys),

@@ -53,16 +53,17 @@ impl ClientEntry<'_> {
 /// Names of the variables that an entry sets itself. One that passes on its namesake has the
 /// client's value.
 fn set_variables(env: &BTreeMap<String, ConfigNode>) -> HashSet<&str> {
-    let is_passed_on = |name: &str, node: &ConfigNode| {
-        let rest = node
-            .as_text()
-            .and_then(|text| text.strip_prefix("${")?.strip_prefix(name));
-        rest.is_some_and(|rest| rest.starts_with(['}', ':']))
-    };
     env.iter()
         .filter(|(name, node)| !is_passed_on(name, node))
         .map(|(name, _)| name.as_str())
         .collect()
+}
+
+fn is_passed_on(name: &str, node: &ConfigNode) -> bool {
+    let rest = node
+        .as_text()
+        .and_then(|text| text.strip_prefix("${")?.strip_prefix(name));
+    rest.is_some_and(|rest| rest.starts_with(['}', ':']))
 }
 
 /// Texts of a list.
@@ -176,22 +177,23 @@ mod tests {
         ] {
             assert_eq!(escape_references(text, &names), escaped, "{text}");
         }
-        let text = |text: &str| {
-            ConfigNode::new(
-                ConfigValue::Text(text.to_owned()),
-                SourceSpan {
-                    source: 0,
-                    start: 0,
-                    end: 0,
-                },
-            )
-        };
         let env = [("A", "${A}"), ("B", "b"), ("C", "${A}"), ("D", "${D:-d}")];
         let env = env
             .into_iter()
-            .map(|(name, value)| (name.to_owned(), text(value)))
+            .map(|(name, value)| (name.to_owned(), text_node(value)))
             .collect();
         assert_eq!(set_variables(&env), HashSet::from(["B", "C"]));
+    }
+
+    fn text_node(text: &str) -> ConfigNode {
+        ConfigNode::new(
+            ConfigValue::Text(text.to_owned()),
+            SourceSpan {
+                source: 0,
+                start: 0,
+                end: 0,
+            },
+        )
     }
 
     #[test]

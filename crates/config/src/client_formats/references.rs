@@ -26,7 +26,7 @@ pub(super) type EditorInputs = BTreeMap<String, Option<String>>;
 #[derive(Default)]
 pub(super) struct EditorContext {
     pub(super) inputs: EditorInputs,
-    /// Folder that is open. `None` if nobody can tell.
+    /// Folder that is open. `None` if it is not known.
     pub(super) workspace: Option<String>,
 }
 
@@ -74,7 +74,7 @@ fn begins_mark(text: &str) -> bool {
     text.starts_with(['$', '{', '%'])
 }
 
-/// True if a text begins with a reference of ours, or with one of an editor that a gateway cannot
+/// True if a text starts with a reference of ours, or with one of an editor that a gateway cannot
 /// replace. `expand` reports the latter.
 fn opens_reference(text: &str) -> bool {
     let Some(inside) = text.strip_prefix("${") else {
@@ -100,21 +100,22 @@ fn parse_reference(
     if let Some(found) = editor_reference(text, editor, asked) {
         return Ok(Some(found));
     }
-    let has = |style: ReferenceStyle| styles.contains(&style);
     if let Some((inside, taken)) =
-        between(text, "${{", "}}").filter(|_| has(ReferenceStyle::Secrets))
+        between(text, "${{", "}}").filter(|_| styles.contains(&ReferenceStyle::Secrets))
     {
         let name = inside.trim().rsplit('.').next().unwrap_or_default();
         return Ok(Some((format!("${{{name}}}"), taken)));
     }
-    if let Some((inside, _)) = between(text, "{{", "}}").filter(|_| has(ReferenceStyle::PerUser)) {
+    if let Some((inside, _)) =
+        between(text, "{{", "}}").filter(|_| styles.contains(&ReferenceStyle::PerUser))
+    {
         let message = format!("`{{{{{inside}}}}}` stands for something of each user");
         return Err((
             message,
             "write the value, or let `forward_headers` pass on what the client sends",
         ));
     }
-    if has(ReferenceStyle::Braces) {
+    if styles.contains(&ReferenceStyle::Braces) {
         for kind in ["env", "file"] {
             if let Some((inside, taken)) = between(text, &format!("{{{kind}:"), "}") {
                 let prefix = if kind == "file" { "file:" } else { "" };
@@ -122,16 +123,18 @@ fn parse_reference(
             }
         }
     }
-    if let Some((inside, taken)) = between(text, "$(", ")").filter(|_| has(ReferenceStyle::Shell)) {
+    if let Some((inside, taken)) =
+        between(text, "$(", ")").filter(|_| styles.contains(&ReferenceStyle::Shell))
+    {
         return Ok(Some((shell_reference(inside)?, taken)));
     }
-    if has(ReferenceStyle::Dollar) && text.starts_with('$') {
+    if styles.contains(&ReferenceStyle::Dollar) && text.starts_with('$') {
         let name = name(&text[1..]);
         if !name.is_empty() {
             return Ok(Some((format!("${{{name}}}"), 1 + name.len())));
         }
     }
-    if has(ReferenceStyle::Percent) && text.starts_with('%') {
+    if styles.contains(&ReferenceStyle::Percent) && text.starts_with('%') {
         let name = name(&text[1..]);
         if !name.is_empty() && text[1 + name.len()..].starts_with('%') {
             return Ok(Some((format!("${{{name}}}"), 2 + name.len())));
@@ -162,11 +165,10 @@ fn editor_reference(
     if let Some(workspace) = &editor.workspace
         && let Some((which, taken)) = between(text, "${workspaceFolder", "}")
     {
-        let name = || workspace.rsplit(['/', '\\']).next().unwrap_or_default();
         // `${workspaceFolder:NAME}` is one of several folders. The file is in the one that is meant
         // most often.
         let value = if which == "Basename" {
-            name()
+            workspace.rsplit(['/', '\\']).next().unwrap_or_default()
         } else {
             workspace
         };
@@ -317,7 +319,7 @@ mod tests {
                 "{text}"
             );
         }
-        // Whatever no client replaces comes out of our own expansion as it went in.
+        // What no client replaces also comes out of our expansion as it went in.
         for text in [
             "a$$b",
             "$$$",

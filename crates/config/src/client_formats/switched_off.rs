@@ -15,7 +15,7 @@ use super::tools;
 /// Bytes of the tools that the lists of one file disable, over all servers. More cost their
 /// servers.
 const RULES_BYTES_MAX: usize = 4 << 20;
-/// Bytes that a rule counts for beside its text.
+/// Bytes that a rule counts for in addition to its text.
 const RULE_BYTES: usize = 64;
 
 /// Lists of servers in `mcp`.
@@ -40,7 +40,7 @@ pub(super) struct SwitchedOff {
 struct ToolPatterns {
     /// Patterns by their plain text, those of `mcp__` without it. Each is there once.
     by_plain: BTreeMap<(PatternKind, String), BTreeMap<String, ConfigNode>>,
-    /// Plain beginnings of those that mean everything behind it.
+    /// Plain starts of those that mean everything behind it.
     everything: BTreeMap<(PatternKind, String), ConfigNode>,
 }
 
@@ -85,11 +85,10 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     }
     // A list of switches alone is read to its end. Whatever else is called so stays, and is named
     // as ignored.
-    let is_switch = |node: &ConfigNode| matches!(node.value, ConfigValue::Bool(_));
     if table
         .get("tools")
         .and_then(ConfigNode::as_table)
-        .is_some_and(|tools| tools.values().all(is_switch))
+        .is_some_and(|tools| tools.values().all(is_boolean))
     {
         table.remove("tools");
     }
@@ -112,6 +111,10 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     switched
 }
 
+fn is_boolean(node: &ConfigNode) -> bool {
+    matches!(node.value, ConfigValue::Bool(_))
+}
+
 fn texts(node: &ConfigNode) -> impl Iterator<Item = &str> {
     let items = match &node.value {
         ConfigValue::List(items) => &items[..],
@@ -125,6 +128,10 @@ fn texts(node: &ConfigNode) -> impl Iterator<Item = &str> {
 struct NameSet(BTreeSet<String>);
 
 impl NameSet {
+    fn contains(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
     fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
         self.0.extend(
             names
@@ -152,17 +159,20 @@ impl SwitchedOff {
         faults: &mut ProblemCollector,
     ) {
         let key = server.key;
-        let place = server.span;
+        let span = server.span;
         let Some(table) = server.as_table_mut() else {
             return;
         };
-        let listed = |names: &NameSet| names.0.contains(name);
-        if listed(&self.servers) || self.allowed.as_ref().is_some_and(|names| !listed(names)) {
+        let is_allowed = self
+            .allowed
+            .as_ref()
+            .is_none_or(|names| names.contains(name));
+        if !is_allowed || self.servers.contains(name) {
             table.insert(
                 "enabled".to_owned(),
                 ConfigNode {
                     key,
-                    ..ConfigNode::new(ConfigValue::Bool(false), place)
+                    ..ConfigNode::new(ConfigValue::Bool(false), span)
                 },
             );
         }
@@ -228,19 +238,19 @@ impl ToolPatterns {
         everything.map(|node| ("*", node)).into_iter().chain(some)
     }
 
-    /// Finds a pattern that means all tools of a server: its name, or a beginning with `*`.
+    /// Finds a pattern that means all tools of a server: its name, or its start with `*`.
     fn all_of(&self, kind: PatternKind, server: &str) -> Option<&ConfigNode> {
         let start = format!("{server}{}", kind.joint());
-        // Plain texts are ASCII, so each of their bytes ends a beginning.
+        // Plain texts are ASCII, so they can be cut at each byte.
         let mut beginnings = (0..=start.len()).map(|length| start[..length].to_owned());
-        let named = || {
-            self.by_plain
-                .get(&(kind, server.to_owned()))?
-                .values()
-                .next()
-        };
         let with_star = beginnings.find_map(|head| self.everything.get(&(kind, head)));
-        with_star.or_else(|| named().filter(|_| kind == PatternKind::Claude))
+        if with_star.is_some() || kind != PatternKind::Claude {
+            return with_star;
+        }
+        self.by_plain
+            .get(&(kind, server.to_owned()))?
+            .values()
+            .next()
     }
 
     fn tools_of(
@@ -337,38 +347,43 @@ mod tests {
 
     #[test]
     fn each_server_has_each_denied_tool_once() {
+        let everything = with_denied(r#""*", "mcp__a__x", "*", "a*", "*""#);
+        assert_eq!(denied(&everything, "a"), ["*"]);
+        assert_eq!(denied(&everything, "a-b"), ["own", "*"]);
+        let some = with_denied(
+            r#""mcp__a__x", "a_x", "a.x", "mcp__a-b__y", "a_b_y", "a_b_z", "é_x", "Bash(a:*)""#,
+        );
+        assert_eq!(denied(&some, "a"), ["b_y", "b_z", "x"]);
+        assert_eq!(denied(&some, "a-b"), ["own", "y", "z"]);
+    }
+
+    /// Reads servers `a` and `a-b` with these patterns.
+    fn with_denied(patterns: &str) -> ConfigNode {
         let servers =
             r#""a": {"url": "http://a"}, "a-b": {"url": "http://b", "disabledTools": ["own"]}"#;
-        let of = |patterns: &str| {
-            let text = format!(
-                r#"{{"mcpServers": {{{servers}}}, "permissions": {{"deny": [{patterns}]}}}}"#
-            );
-            let (tree, faults) = normalised(&text);
-            assert!(faults.errors.is_empty());
-            (denied(&tree, "a"), denied(&tree, "a-b"))
-        };
-        let everything = of(r#""*", "mcp__a__x", "*", "a*", "*""#);
-        assert_eq!(
-            everything,
-            (vec!["*".to_owned()], vec!["own".to_owned(), "*".to_owned()])
-        );
-        let (of_a, of_b) =
-            of(r#""mcp__a__x", "a_x", "a.x", "mcp__a-b__y", "a_b_y", "a_b_z", "é_x", "Bash(a:*)""#);
-        assert_eq!(of_a, ["b_y", "b_z", "x"]);
-        assert_eq!(of_b, ["own", "y", "z"]);
+        let text =
+            format!(r#"{{"mcpServers": {{{servers}}}, "permissions": {{"deny": [{patterns}]}}}}"#);
+        let (tree, faults) = normalised(&text);
+        assert!(faults.errors.is_empty());
+        tree
+    }
+
+    /// Spells a number by the joints of a name.
+    fn name_part(n: u32) -> String {
+        (0..12)
+            .map(|bit| if n >> bit & 1 == 0 { "x-" } else { "x_" })
+            .collect()
     }
 
     #[test]
     fn servers_times_patterns_end_at_a_bound() {
         // All names are one to the client, so each pattern means a tool of each server.
-        let name = |n: u32| {
-            (0..12)
-                .map(|bit| if n >> bit & 1 == 0 { "x-" } else { "x_" })
-                .collect::<String>()
-        };
-        let servers = (0..1000).map(|n| (format!("a{}z", name(n)), json!({ "url": "http://a" })));
-        let servers: serde_json::Map<_, _> = servers.collect();
-        let patterns: Vec<String> = (0..1000).map(|n| format!("a{}z_t{n}", name(0))).collect();
+        let servers: serde_json::Map<_, _> = (0..1000)
+            .map(|n| (format!("a{}z", name_part(n)), json!({ "url": "http://a" })))
+            .collect();
+        let patterns: Vec<String> = (0..1000)
+            .map(|n| format!("a{}z_t{n}", name_part(0)))
+            .collect();
         let text =
             json!({ "mcpServers": servers, "permissions": { "deny": patterns } }).to_string();
         let (tree, faults) = normalised(&text);

@@ -77,7 +77,7 @@ fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
     if !milliseconds.is_finite() || !(0.0..1e15).contains(&milliseconds) {
         return None;
     }
-    // Whole seconds are written as such, since messages may quote the value.
+    // Whole seconds are written in seconds, since messages may quote the value.
     let whole = (milliseconds % 1000.0).abs() < f64::EPSILON;
     let text = if whole {
         format!("{:.0}s", milliseconds / 1000.0)
@@ -91,28 +91,31 @@ fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
 mod tests {
     use super::*;
 
+    fn text_value(text: &str) -> Option<ConfigValue> {
+        Some(ConfigValue::Text(text.to_owned()))
+    }
+
     #[test]
     fn numbers_get_the_unit_of_their_client() {
-        let text = |text: &str| Some(ConfigValue::Text(text.to_owned()));
         assert_eq!(
             with_unit(&ConfigValue::Int(60), TimeUnit::Seconds),
-            text("60s")
+            text_value("60s")
         );
         assert_eq!(
             with_unit(&ConfigValue::Int(60_000), TimeUnit::Milliseconds),
-            text("60s")
+            text_value("60s")
         );
         assert_eq!(
             with_unit(&ConfigValue::Int(1500), TimeUnit::Milliseconds),
-            text("1500ms")
+            text_value("1500ms")
         );
         assert_eq!(
             with_unit(&ConfigValue::Float(1.5), TimeUnit::Seconds),
-            text("1500ms")
+            text_value("1500ms")
         );
         assert_eq!(
             with_unit(&ConfigValue::Text("30".to_owned()), TimeUnit::Seconds),
-            text("30s")
+            text_value("30s")
         );
         assert_eq!(
             with_unit(&ConfigValue::Text("30s".to_owned()), TimeUnit::Seconds),

@@ -73,7 +73,7 @@ pub(super) fn deny(table: &mut BTreeMap<String, ConfigNode>, tool: &str, node: &
         ..node.clone()
     };
     let path = ConfigPath::root();
-    // Its problems are dropped: the schema check reports a `tools.deny` that is no list.
+    // Its problems are dropped: the schema check reports a `tools.deny` that isn't a list.
     add(&path, table, "deny", list, &mut ProblemCollector::default());
 }
 
@@ -90,20 +90,20 @@ fn add(
             .split(',')
             .map(str::trim)
             .filter(|name| !name.is_empty());
-        let place = node.span;
+        let span = node.span;
         node.value = ConfigValue::List(
             names
-                .map(|name| ConfigNode::new(ConfigValue::Text(name.to_owned()), place))
+                .map(|name| ConfigNode::new(ConfigValue::Text(name.to_owned()), span))
                 .collect(),
         );
     }
     let key = node.key;
-    let place = node.span;
+    let span = node.span;
     let tools = table
         .entry("tools".to_owned())
         .or_insert_with(|| ConfigNode {
             key,
-            ..ConfigNode::table(place)
+            ..ConfigNode::table(span)
         });
     let there = tools.as_table_mut().map(|tools| match tools.get_mut(list) {
         None => {
@@ -122,7 +122,7 @@ fn add(
         },
         Some(_) => false,
     });
-    // Two lists of one kind add up. A value that is no list cannot be joined.
+    // Two lists of one kind add up. A value that isn't a list cannot be joined.
     if there != Some(true) {
         let message = format!("`{path}` says in two ways which tools there are");
         faults.for_setting(path).error(

@@ -47,7 +47,7 @@ pub(super) struct ServerMap {
 
 type NodeTable = BTreeMap<String, ConfigNode>;
 
-/// Reads the inputs that an editor would ask for, and their place.
+/// Reads the inputs that an editor would ask for, and their span.
 pub(super) fn inputs(table: &mut NodeTable) -> Option<(SourceSpan, EditorInputs)> {
     let own = table.remove("inputs");
     let nested = table
@@ -58,15 +58,16 @@ pub(super) fn inputs(table: &mut NodeTable) -> Option<(SourceSpan, EditorInputs)
     let ConfigValue::List(items) = &node.value else {
         return Some((node.key, EditorInputs::new()));
     };
-    let text = |item: &ConfigNode, key: &str| {
-        item.child(key)
-            .and_then(ConfigNode::as_text)
-            .map(str::to_owned)
-    };
     let inputs = items
         .iter()
-        .filter_map(|item| Some((text(item, "id")?, text(item, "default"))));
+        .filter_map(|item| Some((text_of(item, "id")?, text_of(item, "default"))));
     Some((node.key, inputs.collect()))
+}
+
+fn text_of(item: &ConfigNode, key: &str) -> Option<String> {
+    item.child(key)
+        .and_then(ConfigNode::as_text)
+        .map(str::to_owned)
 }
 
 /// Folders for the settings of an editor in a project.
@@ -97,7 +98,7 @@ pub(super) fn take(
     for key in SERVER_MAPS {
         let Some(node) = table.get(key) else { continue };
         // Other programs have other things under `extensions`.
-        if key == "extensions" && !of_goose(node) {
+        if key == "extensions" && !has_goose_servers(node) {
             continue;
         }
         let list = matches!(node.value, ConfigValue::List(_));
@@ -112,7 +113,7 @@ pub(super) fn take(
                 ("extensions", _) => &client::GOOSE,
                 _ => &client::AMP,
             };
-            match map(node, format) {
+            match server_map(node, format) {
                 Ok(map) => maps.push(map),
                 // A value of the wrong type goes back, so that the check reports it.
                 Err(node) => drop(table.insert(key.to_owned(), node)),
@@ -122,7 +123,7 @@ pub(super) fn take(
     maps.extend(of_mcp(table, file, ignored));
     // Only as a last resort: such a file has no mark of a client at all.
     if maps.is_empty() {
-        maps.extend(bare(table));
+        maps.extend(take_bare_servers(table));
     }
     for map in &mut maps {
         leave_out_built_in(map, ignored);
@@ -147,7 +148,7 @@ fn moongate_servers(
         table.remove("updated");
     }
     let node = table.remove("servers")?;
-    match map(node, format) {
+    match server_map(node, format) {
         Ok(map) => Some(map),
         Err(node) => {
             table.insert("servers".to_owned(), node);
@@ -162,18 +163,16 @@ fn format_of_servers(
     file: Option<&FilePath>,
     asks: bool,
 ) -> &'static ClientFormat {
-    let is_alone = || {
-        table
-            .keys()
-            .all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"))
-    };
+    let is_alone = table
+        .keys()
+        .all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
     let is_json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
     let name = file
         .and_then(FilePath::file_name)
         .unwrap_or_default()
         .to_string_lossy();
     // VS Code has `servers` in its own file, with `inputs` next to them.
-    match asks || (is_json && is_alone()) {
+    match asks || (is_json && is_alone) {
         true if asks || EDITOR_FILES.iter().any(|end| name.ends_with(end)) => &client::VS_CODE,
         true => &client::SERVERS,
         false => &client::OWN,
@@ -200,12 +199,12 @@ pub(in super::super) fn has_plain_dollars(tree: &ConfigNode, file: &FilePath, ke
 }
 
 /// Reads a map of servers, or a list of them with their names inside.
-fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, ConfigNode> {
+fn server_map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, ConfigNode> {
     let key = node.key;
     let span = node.span;
     let entries = match node.value {
         ConfigValue::Table(entries) => entries,
-        ConfigValue::List(items) => named(items),
+        ConfigValue::List(items) => keyed_by_name(items),
         _ => return Err(node),
     };
     Ok(ServerMap {
@@ -217,7 +216,7 @@ fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, Con
 }
 
 /// Maps the items of a list by the names inside them.
-fn named(items: Vec<ConfigNode>) -> NodeTable {
+fn keyed_by_name(items: Vec<ConfigNode>) -> NodeTable {
     let mut entries = NodeTable::new();
     let mut numbers: HashMap<String, u32> = HashMap::new();
     for (i, mut item) in items.into_iter().enumerate() {
@@ -261,7 +260,7 @@ fn of_mcp(
 ) -> Vec<ServerMap> {
     let mut maps = Vec::new();
     if let Some(node) = table.remove("mcp.servers") {
-        match map(node, &client::VS_CODE) {
+        match server_map(node, &client::VS_CODE) {
             Ok(map) => maps.push(map),
             Err(node) => drop(table.insert("mcp.servers".to_owned(), node)),
         }
@@ -282,7 +281,7 @@ fn of_mcp(
             &client::VS_CODE
         };
         if let Some(node) = inner.remove("servers") {
-            match map(node, format) {
+            match server_map(node, format) {
                 Ok(map) => maps.push(map),
                 Err(node) => drop(inner.insert("servers".to_owned(), node)),
             }
@@ -319,13 +318,15 @@ fn of_mcp(
 }
 
 /// Reads servers without a key around them.
-fn bare(table: &mut NodeTable) -> Option<ServerMap> {
-    let named = |(key, node): (&String, &ConfigNode)| key == "$schema" || is_server(node);
+fn take_bare_servers(table: &mut NodeTable) -> Option<ServerMap> {
     let first = table
         .iter()
         .find(|(_, node)| is_server(node))
         .map(|(_, node)| (node.key, node.span))?;
-    if !table.iter().all(named) {
+    if !table
+        .iter()
+        .all(|(key, node)| key == "$schema" || is_server(node))
+    {
         return None;
     }
     let schema = table.remove("$schema");
@@ -340,20 +341,19 @@ fn bare(table: &mut NodeTable) -> Option<ServerMap> {
 }
 
 /// True if these extensions are servers, as in Goose.
-fn of_goose(node: &ConfigNode) -> bool {
+fn has_goose_servers(node: &ConfigNode) -> bool {
     let entries = node
         .as_table()
         .map(|table| table.values().collect::<Vec<_>>())
         .unwrap_or_default();
-    let goose = |entry: &&ConfigNode| {
-        let kind = entry.child("type").or_else(|| {
-            entry
-                .child("config")
-                .and_then(|config| config.child("type"))
-        });
-        is_server(entry) || kind.is_some()
-    };
-    !entries.is_empty() && entries.iter().all(goose)
+    !entries.is_empty() && entries.iter().all(|entry| is_extension(entry))
+}
+
+fn is_extension(entry: &ConfigNode) -> bool {
+    let kind = entry
+        .child("type")
+        .or_else(|| entry.child("config")?.child("type"));
+    is_server(entry) || kind.is_some()
 }
 
 /// Leaves out parts of the client itself, and servers that its extensions bring.

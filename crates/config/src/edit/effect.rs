@@ -63,50 +63,51 @@ impl ConfigOperation {
         }
     }
 
-    /// Checks that the config with the edit does what was wanted.
+    /// Checks that the config with the edit does what the edit is for.
     pub(super) fn check_effect(
         &self,
         loaded: &LoadedConfig,
         edited: &EditedConfig<'_>,
     ) -> Result<(), ConfigEditError> {
-        let plan = &loaded.plan;
-        let find = |name: &String| plan.servers.iter().find(|server| server.name == *name);
-        let is_off = |name: &String| plan.disabled.iter().any(|server| server.name == *name);
         if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self
         {
             // A variable that is missing here may be set where the gateway runs.
-            let is_fatal = |kind: ProblemKind| kind != ProblemKind::Reference;
             let problems: Vec<&ConfigProblem> = loaded
                 .failed
                 .iter()
                 .filter(|problem| problem.server.as_ref() == Some(name))
                 .collect();
-            if problems.iter().any(|problem| is_fatal(problem.kind)) {
+            if problems
+                .iter()
+                .any(|problem| problem.kind != ProblemKind::Reference)
+            {
                 return Err(ConfigEditError::of_problems(&problems));
             }
         }
-        let has_tools = |server: &String, tools: &[String], on: bool| {
-            let is_on = tool_switches(loaded, server);
-            tools.iter().all(|tool| is_on(tool) == on)
-        };
-        let has_key = |list: &KeyList, name: &str| match list {
-            KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
-            KeyList::Operators => plan.admin_access.keys.iter().any(|key| key.name == name),
-        };
         let done = match self {
-            ConfigOperation::AddServer { name, .. } => find(name).is_some() || is_off(name),
-            ConfigOperation::RemoveServer(name) => find(name).is_none() && !is_off(name),
-            ConfigOperation::EnableServer(name) => find(name).is_some(),
-            ConfigOperation::DisableServer(name) => is_off(name),
-            ConfigOperation::EnableTools(server, tools) => has_tools(server, tools, true),
-            ConfigOperation::DisableTools(server, tools) => has_tools(server, tools, false),
+            ConfigOperation::AddServer { name, .. } => {
+                has_server(loaded, name) || has_disabled_server(loaded, name)
+            }
+            ConfigOperation::RemoveServer(name) => {
+                !has_server(loaded, name) && !has_disabled_server(loaded, name)
+            }
+            ConfigOperation::EnableServer(name) => has_server(loaded, name),
+            ConfigOperation::DisableServer(name) => has_disabled_server(loaded, name),
+            ConfigOperation::EnableTools(server, tools) => {
+                let is_on = tool_switches(loaded, server);
+                tools.iter().all(|tool| is_on(tool))
+            }
+            ConfigOperation::DisableTools(server, tools) => {
+                let is_on = tool_switches(loaded, server);
+                !tools.iter().any(|tool| is_on(tool))
+            }
             ConfigOperation::SetKeys { server, values } => has_values(loaded, server, values),
             ConfigOperation::SetEnvFile(path) => {
                 loaded.resolved()["gateway"]["env_file"] == without_references(path)
             }
-            ConfigOperation::AddKey { list, entry } => has_key(list, &key_name(entry)),
-            ConfigOperation::RequireKeys(_) => plan.auth.required,
-            ConfigOperation::RemoveKey(list, name) => !has_key(list, name),
+            ConfigOperation::AddKey { list, entry } => has_key(loaded, *list, &key_name(entry)),
+            ConfigOperation::RequireKeys(_) => loaded.plan.auth.required,
+            ConfigOperation::RemoveKey(list, name) => !has_key(loaded, *list, name),
         };
         if done {
             return Ok(());
@@ -118,6 +119,25 @@ impl ConfigOperation {
             "nothing was changed: {decides} decides this, and the edit would have no effect"
         );
         Err(ConfigEditError::new("overridden", message))
+    }
+}
+
+/// Returns true for a server that is on.
+fn has_server(loaded: &LoadedConfig, name: &str) -> bool {
+    let mut servers = loaded.plan.servers.iter();
+    servers.any(|server| server.name == name)
+}
+
+fn has_disabled_server(loaded: &LoadedConfig, name: &str) -> bool {
+    let mut disabled = loaded.plan.disabled.iter();
+    disabled.any(|server| server.name == name)
+}
+
+fn has_key(loaded: &LoadedConfig, list: KeyList, name: &str) -> bool {
+    let plan = &loaded.plan;
+    match list {
+        KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
+        KeyList::Operators => plan.admin_access.keys.iter().any(|key| key.name == name),
     }
 }
 
@@ -138,32 +158,32 @@ fn tools_in_words(tools: &[String]) -> String {
     }
 }
 
-/// Returns the test that tells which tools the rules of a server let exist.
+/// Returns a test for the tools that a server's rules let exist.
 fn tool_switches(loaded: &LoadedConfig, server: &str) -> impl Fn(&str) -> bool + use<> {
-    // As they are written: a plan lacks the rules of a server that is off, or that cannot start
-    // here.
-    let rules = |table: &Value, list: &str| {
-        let patterns = table["tools"][list]
-            .as_array()?
-            .iter()
-            .filter_map(Value::as_str);
-        GlobList::new(
-            &patterns
-                .map(|pattern| pattern.replace("$$", "$"))
-                .collect::<Vec<_>>(),
-        )
-        .ok()
-    };
-    let resolved = loaded.resolved();
-    let list = |list| {
-        rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list))
-    };
-    let allow = list("allow");
-    let deny = list("deny");
+    let allow = tool_list(loaded, server, "allow");
+    let deny = tool_list(loaded, server, "deny");
     move |tool| {
         allow.as_ref().is_none_or(|allow| allow.matches(tool))
             && !deny.as_ref().is_some_and(|deny| deny.matches(tool))
     }
+}
+
+/// Reads the rules as they are written: a plan lacks those of a server that is off, or that cannot
+/// start here.
+fn tool_list(loaded: &LoadedConfig, server: &str, list: &str) -> Option<GlobList> {
+    let resolved = loaded.resolved();
+    own_tool_list(&resolved["servers"][server], list)
+        .or_else(|| own_tool_list(&resolved["defaults"], list))
+}
+
+fn own_tool_list(table: &Value, list: &str) -> Option<GlobList> {
+    let patterns: Vec<String> = table["tools"][list]
+        .as_array()?
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|pattern| pattern.replace("$$", "$"))
+        .collect();
+    GlobList::new(&patterns).ok()
 }
 
 /// Returns true if the keys of a server have these values.

@@ -1,7 +1,8 @@
-//! Lines that give the entry of a server more settings, for people who paste them.
+//! Lines that add settings to a server's entry, for people who paste them.
 //!
-//! Owns their place: the entry as its file spells it. Does not show other values and does not write
-//! files. Invariant: the lines have the format of the file, and repeat no table that the entry has.
+//! Owns their position: the entry as its file spells it. Does not show other values and does not
+//! write files. Invariant: the lines have the format of the file, and repeat no table that the
+//! entry has.
 
 use std::path::Path;
 
@@ -15,15 +16,15 @@ use crate::options::LoadOptions;
 pub fn entry_lines(path: &Path, server: &str, settings: &[(&str, &str, String)]) -> Option<String> {
     let options = LoadOptions::of_files(vec![path.to_owned()], Default::default());
     let entry = find_entries(&options, server).ok()?.pop()?;
-    let set = |(table, key, text): &(&str, &str, String)| {
+    let edits = settings.iter().map(|(table, key, text)| {
         let value = EditAction::Set(text.clone().into());
         // A second table of this name would be an error in the file.
         match entry.node.child(table) {
             Some(_) => Edit::new([*key], value),
             None => Edit::new(entry.key(&[table, key]), value),
         }
-    };
-    let edits: Vec<Edit> = settings.iter().map(set).collect();
+    });
+    let edits: Vec<Edit> = edits.collect();
     moongate_edit::edit(Format::of_file(path)?, "", &edits).ok()
 }
 

@@ -41,8 +41,8 @@ impl FileEntry {
 
     /// Returns true if the file says `disabled` where we say `enabled`.
     pub(super) fn says_disabled(&self) -> bool {
-        let spells = |key: &str| self.node.child(key).is_some();
-        spells("disabled") || (WITH_DISABLED.contains(&self.map) && !spells("enabled"))
+        let is_usual = WITH_DISABLED.contains(&self.map);
+        self.node.child("disabled").is_some() || (is_usual && self.node.child("enabled").is_none())
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn read_tree(
     );
     let text = match read {
         Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
-        // The first edit creates the file, so its absence is no error.
+        // The first edit creates the file, so its absence is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => {
             return Err(ConfigEditError::new(
@@ -148,13 +148,14 @@ fn entry_in<'a>(map: &'a ConfigNode, name: &str) -> Option<(PathStep, &'a Config
             Some((PathStep::from(name), entry))
         }
         ConfigValue::List(items) => {
-            let named =
-                |item: &&ConfigNode| item.child("name").and_then(ConfigNode::as_text) == Some(name);
+            let entry = items
+                .iter()
+                .find(|item| item.child("name").and_then(ConfigNode::as_text) == Some(name))?;
             let step = PathStep::Item {
                 field: "name".to_owned(),
                 value: name.to_owned(),
             };
-            Some((step, items.iter().find(named)?))
+            Some((step, entry))
         }
         _ => None,
     }

@@ -22,8 +22,8 @@ enum KeyRight {
     /// A new server may have it (`add`). Other operations change it later.
     Add,
     /// A new server may have it, and a change needs the permission (`target`): it decides where a
-    /// server leads and what it is sent. A change would send what the server was trusted with to
-    /// another place.
+    /// server leads and what it is sent. A change would send what the server was trusted with
+    /// somewhere else.
     Target,
     /// It needs the permission (`power`): it decides what runs, which file is read, which of the
     /// clients' headers a server gets, or whether it may be where clouds keep credentials.

@@ -133,22 +133,16 @@ impl EditHistory {
         &self,
         options: &LoadOptions<'_>,
     ) -> Result<(PreparedEdit, PastEdit), ConfigEditError> {
-        let nothing = || {
-            ConfigEditError::new(
-                "nothing_to_undo",
-                "no edit of this config is known that could be undone",
-            )
-        };
         let past = self
             .edits(&options.paths)
             .into_iter()
             .next()
-            .ok_or_else(nothing)?;
+            .ok_or_else(nothing_to_undo)?;
         let path = options
             .paths
             .iter()
             .find(|path| absolute(path) == past.file)
-            .ok_or_else(nothing)?;
+            .ok_or_else(nothing_to_undo)?;
         let file = ConfigFile::read(path).map_err(ConfigEditError::from_write)?;
         // Otherwise the old bytes would erase later changes of people and other programs.
         if file.tag().as_str() != past.tag {
@@ -233,6 +227,13 @@ fn make_room(edits: &mut Vec<PastEdit>) {
         (room, kept) = (left, kept + 1);
     }
     edits.drain(..edits.len() - kept);
+}
+
+fn nothing_to_undo() -> ConfigEditError {
+    ConfigEditError::new(
+        "nothing_to_undo",
+        "no edit of this config is known that could be undone",
+    )
 }
 
 /// Returns the path of a file as every process sees it. The file may be missing.

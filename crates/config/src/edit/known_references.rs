@@ -19,7 +19,7 @@ use crate::source::ConfigSources;
 /// Levels of a value that are searched. No setting of a server has more.
 const DEPTH_MAX: usize = 16;
 
-/// Variables that servers of the config refer to, each with the place that it is sent to.
+/// Variables that servers of the config refer to, each with the origin that it is sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownReferences(BTreeSet<KnownReference>);
 
@@ -90,20 +90,17 @@ impl KnownReferences {
         };
         let proxy = proxy(settings);
         for (_, text) in sent_texts(settings) {
-            let variables = references(text)
-                .flatten()
-                .map(|variable| variable.to_owned());
-            let known = |variable| KnownReference {
+            let variables = references(text).flatten();
+            self.0.extend(variables.map(|variable| KnownReference {
                 origin: origin.clone(),
                 proxy: proxy.clone(),
-                variable,
-            };
-            self.0.extend(variables.map(known));
+                variable: variable.to_owned(),
+            }));
         }
     }
 
     /// Finds the setting of a new server that needs `admin.allow_commands`: what it starts, reads
-    /// or is told, or a reference that no server of the same origin has.
+    /// or is sent, or a reference that no server of the same origin has.
     pub fn guarded_setting(&self, settings: &Map<String, Value>) -> Option<GuardedSetting> {
         power_setting(settings)
             .map(GuardedSetting::from)
@@ -115,24 +112,32 @@ impl KnownReferences {
         let origin = settings.get("url").and_then(Value::as_str).and_then(origin);
         let proxy = proxy(settings);
         let sent: BTreeSet<String> = sent_texts(settings).map(|(path, _)| path).collect();
-        let is_known = |path: &String, variable: Option<&str>| {
-            let (Some(origin), Some(variable)) = (origin.clone(), variable.map(str::to_owned))
-            else {
-                return false;
-            };
-            sent.contains(path)
-                && self.0.contains(&KnownReference {
-                    origin,
-                    proxy: proxy.clone(),
-                    variable,
-                })
-        };
         all_texts(settings).into_iter().find_map(|(path, text)| {
-            let unknown = references(text).find(|variable| !is_known(&path, *variable))?;
+            let is_sent = sent.contains(&path);
+            let unknown = references(text).find(|variable| {
+                !(is_sent && self.sends(*variable, origin.as_ref(), proxy.as_ref()))
+            })?;
             Some(GuardedSetting {
                 path,
                 variable: unknown.map(str::to_owned),
             })
+        })
+    }
+
+    /// True if the config sends a variable to this origin, through this proxy.
+    fn sends(
+        &self,
+        variable: Option<&str>,
+        origin: Option<&String>,
+        proxy: Option<&String>,
+    ) -> bool {
+        let (Some(variable), Some(origin)) = (variable, origin) else {
+            return false;
+        };
+        self.0.contains(&KnownReference {
+            origin: origin.clone(),
+            proxy: proxy.cloned(),
+            variable: variable.to_owned(),
         })
     }
 }
@@ -143,13 +148,13 @@ pub(super) fn added_reference(
     after: &Map<String, Value>,
 ) -> Option<GuardedSetting> {
     let known = all_texts(before);
-    let variables = |text| references(text).collect::<BTreeSet<_>>();
     all_texts(after).into_iter().find_map(|(path, text)| {
         let old = known
             .iter()
             .find(|(other, _)| *other == path)
-            .map(|(_, text)| variables(text));
-        let added = variables(text)
+            .map(|(_, text)| references(text).collect::<BTreeSet<_>>());
+        let added = references(text)
+            .collect::<BTreeSet<_>>()
             .difference(&old.unwrap_or_default())
             .next()
             .copied()?;
@@ -210,8 +215,8 @@ fn all_texts(settings: &Map<String, Value>) -> Vec<(String, &str)> {
     found
 }
 
-/// Returns the variables that a text refers to, those in defaults included. `None` stands for what
-/// names no variable.
+/// Returns the variables that a text refers to, those in defaults included. `None` is a reference
+/// that names no variable.
 fn references(text: &str) -> impl Iterator<Item = Option<&str>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -318,27 +323,32 @@ mod tests {
 
     #[test]
     fn a_reference_outside_of_what_is_sent_is_never_known() {
-        let with = |key: &str, value: Value| {
-            let mut new =
-                settings(json!({ "url": "https://a.example/", "headers": { "Y": "${TOKEN}" } }));
-            new.insert(key.to_owned(), value);
-            known().guarded_setting(&new).map(|found| found.path)
-        };
-        assert_eq!(with("title", json!("${TOKEN}")).as_deref(), Some("title"));
         assert_eq!(
-            with("tools", json!({ "describe": { "a": "${TOKEN}" } })).as_deref(),
+            guarded_path("title", json!("${TOKEN}")).as_deref(),
+            Some("title")
+        );
+        assert_eq!(
+            guarded_path("tools", json!({ "describe": { "a": "${TOKEN}" } })).as_deref(),
             Some("tools.describe.a")
         );
-        assert_eq!(with("icon", json!("plain")), None);
-        // A proxy sees what goes to a plain URL, and another one is another place.
+        assert_eq!(guarded_path("icon", json!("plain")), None);
+        // A proxy sees what goes to a plain URL, and another one is another recipient.
         assert_eq!(
-            with("proxy", json!("http://evil.example:3128")).as_deref(),
+            guarded_path("proxy", json!("http://evil.example:3128")).as_deref(),
             Some("headers.Y")
         );
         assert_eq!(
-            with("forward_headers", json!({ "Authorization": "X" })).as_deref(),
+            guarded_path("forward_headers", json!({ "Authorization": "X" })).as_deref(),
             Some("forward_headers")
         );
+    }
+
+    /// Adds a setting to a known server, and returns the path of the one that is guarded.
+    fn guarded_path(key: &str, value: Value) -> Option<String> {
+        let mut new =
+            settings(json!({ "url": "https://a.example/", "headers": { "Y": "${TOKEN}" } }));
+        new.insert(key.to_owned(), value);
+        known().guarded_setting(&new).map(|found| found.path)
     }
 
     #[test]
@@ -381,16 +391,14 @@ mod tests {
     #[test]
     fn a_change_adds_no_reference() {
         let before = settings(json!({ "title": "${A}", "args": ["${B}"] }));
-        let added = |after: Value| Some(added_reference(&before, &settings(after))?.path);
-        assert_eq!(
-            added(json!({ "title": "x ${A}", "args": ["${B}", "c"] })),
-            None
-        );
-        assert_eq!(added(json!({ "title": "${B}" })).as_deref(), Some("title"));
-        assert_eq!(
-            added(json!({ "args": ["x", "${B}"] })).as_deref(),
-            Some("args[1]")
-        );
+        for (after, expected) in [
+            (json!({ "title": "x ${A}", "args": ["${B}", "c"] }), None),
+            (json!({ "title": "${B}" }), Some("title")),
+            (json!({ "args": ["x", "${B}"] }), Some("args[1]")),
+        ] {
+            let added = added_reference(&before, &settings(after));
+            assert_eq!(added.map(|found| found.path).as_deref(), expected);
+        }
         assert_eq!(
             added_reference(&Map::new(), &before)
                 .unwrap()

@@ -3,6 +3,8 @@
 //! Owns its form. Does not compare lines (`moongate-edit`). Invariant: lines that are equal at both
 //! ends are left out, since an edit in place changes one region.
 
+use std::ops::Range;
+
 use moongate_edit::common_ends;
 
 /// Returns the changed region: removed lines with `-`, added lines with `+`. Each text comes with
@@ -13,13 +15,16 @@ pub(super) fn changed_lines(
 ) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let (start, end) = common_ends(&old, &new);
-    let region = |shown: &str, count: usize, mark: char| {
-        let lines = shown.lines().skip(start).take(count - end - start);
-        lines
-            .map(|line| format!("{mark} {line}\n"))
-            .collect::<String>()
-    };
-    region(shown_before, old.len(), '-') + &region(shown_after, new.len(), '+')
+    marked_lines(shown_before, start..old.len() - end, '-')
+        + &marked_lines(shown_after, start..new.len() - end, '+')
+}
+
+fn marked_lines(text: &str, lines: Range<usize>, mark: char) -> String {
+    text.lines()
+        .skip(lines.start)
+        .take(lines.len())
+        .map(|line| format!("{mark} {line}\n"))
+        .collect()
 }
 
 /// Returns the number of the first line that differs, from 1. Blank lines that only part entries
@@ -42,23 +47,20 @@ mod tests {
     fn only_the_changed_region_is_shown() {
         let before = "a\nb\nc\n";
         let after = "a\nb\n\nx\nc\n";
-        let changed_lines = |before, after| changed_lines((before, before), (after, after));
-        assert_eq!(changed_lines(before, after), "+ \n+ x\n");
+        assert_eq!(plain_changes(before, after), "+ \n+ x\n");
+        assert_eq!(first_changed_line(before, after), 4);
+        assert_eq!(first_changed_line(after, before), 3);
+        assert_eq!(plain_changes("a\nb\n", "a\nc\n"), "- b\n+ c\n");
         assert_eq!(
-            (
-                first_changed_line(before, after),
-                first_changed_line(after, before)
-            ),
-            (4, 3)
-        );
-        assert_eq!(changed_lines("a\nb\n", "a\nc\n"), "- b\n+ c\n");
-        assert_eq!(
-            super::changed_lines(("k = 1", "k = *"), ("k = 2", "k = *")),
+            changed_lines(("k = 1", "k = *"), ("k = 2", "k = *")),
             "- k = *\n+ k = *\n"
         );
-        assert_eq!(
-            (changed_lines("a", "a"), changed_lines("", "a")),
-            (String::new(), "+ a\n".to_owned())
-        );
+        assert_eq!(plain_changes("a", "a"), "");
+        assert_eq!(plain_changes("", "a"), "+ a\n");
+    }
+
+    /// Compares texts that are shown as they are.
+    fn plain_changes(before: &str, after: &str) -> String {
+        changed_lines((before, before), (after, after))
     }
 }

@@ -1,8 +1,8 @@
 //! Edits of the config in place: servers, their tools, keys.
 //!
-//! Owns the operations, and the proof that the whole config still works and has the wanted effect.
-//! Does not know formats (`moongate_edit`), and applies nothing to a running gateway. Invariant: a
-//! config that cannot be edited safely stays as it is.
+//! Owns the operations, and the proof that the whole config still works and has the intended
+//! effect. Does not know formats (`moongate_edit`), and applies nothing to a running gateway.
+//! Invariant: a config that cannot be edited safely stays as it is.
 
 mod edit_error;
 mod effect;
@@ -55,10 +55,10 @@ pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
 }
 
 /// Prepares operations on one file: edits the text, and proves that the config with it has the
-/// wanted effects.
+/// intended effects.
 ///
 /// `unedited` are the options that the gateway would load. Without files, `created` is the file to
-/// begin.
+/// create.
 pub fn prepare_edit(
     unedited: &LoadOptions<'_>,
     created: Option<&Path>,
@@ -185,15 +185,14 @@ fn check_variables(
     loaded: &LoadedConfig,
     operations: &[ConfigOperation],
 ) -> Result<(), ConfigEditError> {
-    let variables = |name: &&str| !loaded.places.server_variables(name).is_empty();
     let Some(name) = operations
         .iter()
         .filter_map(ConfigOperation::added_server)
-        .find(variables)
+        .find(|name| !loaded.locations.server_variables(name).is_empty())
     else {
         return Ok(());
     };
-    let variables = loaded.places.server_variables(name).join(", ");
+    let variables = loaded.locations.server_variables(name).join(", ");
     let message = format!("there is a server {name:?} already, in the environment: {variables}");
     Err(ConfigEditError::new("already_there", message))
 }

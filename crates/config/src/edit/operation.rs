@@ -260,19 +260,20 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
 /// Returns the edits that switch a server on: without a trace if nothing else switches it off.
 fn enable(entry: &FileEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, ConfigEditError> {
     let off_by_default = default_is(options, "enabled", &ConfigValue::Bool(false))?;
-    let has = |key: &str| entry.node.child(key).is_some();
+    let has_disabled = entry.node.child("disabled").is_some();
+    let has_enabled = entry.node.child("enabled").is_some();
     let mut edits = Vec::new();
-    if has("disabled") {
+    if has_disabled {
         edits.push(Edit::new(entry.key(&["disabled"]), EditAction::Remove));
     }
     // A server is on unless something says otherwise, so removing the key is enough where no
     // default says it.
-    if off_by_default || !(has("disabled") || has("enabled")) {
+    if off_by_default || !(has_disabled || has_enabled) {
         edits.push(Edit::new(
             entry.key(&["enabled"]),
             EditAction::Set(json!(true)),
         ));
-    } else if has("enabled") {
+    } else if has_enabled {
         edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Remove));
     }
     Ok(edits)
@@ -318,8 +319,8 @@ fn switch_tools(
     }
     let lists = ToolLists::of(&entry, defaults.as_ref());
     let edits = match switch {
-        ToolSwitch::On => lists.on(tools)?,
-        ToolSwitch::Off => lists.off(tools)?,
+        ToolSwitch::On => lists.switch_on(tools)?,
+        ToolSwitch::Off => lists.switch_off(tools)?,
     };
     Ok(EditTarget {
         path: entry.path.clone(),
@@ -354,19 +355,18 @@ fn set_keys(
 /// Returns the value that the file gets. Only a key that needs the permission may refer to
 /// variables.
 pub(super) fn written_value(key: &str, value: &Value) -> Value {
-    let inner = |value: &Value| written_value(key, value);
     match value {
         Value::String(text) if !is_guarded_key(key) => without_references(text).into(),
-        Value::Array(items) => items.iter().map(inner).collect(),
+        Value::Array(items) => items.iter().map(|item| written_value(key, item)).collect(),
         Value::Object(members) => members
             .iter()
-            .map(|(name, value)| (name.clone(), inner(value)))
+            .map(|(name, value)| (name.clone(), written_value(key, value)))
             .collect(),
         value => value.clone(),
     }
 }
 
-/// Doubles each dollar sign: one alone would begin a reference to a variable or a file.
+/// Doubles each dollar sign: one alone would start a reference to a variable or a file.
 pub fn without_references(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -396,7 +396,7 @@ fn file_with_key(
             continue;
         };
         let names = keys.iter().filter_map(|key| key.child("name")?.as_text());
-        // A dollar sign that begins no reference may also stand alone in the file.
+        // A dollar sign that starts no reference may also be single in the file.
         if let Some(found) = names
             .into_iter()
             .find(|found| *found == written || *found == name)

@@ -1,7 +1,7 @@
 //! What else decides about a setting that an edit is to change: a variable, a flag, or another
 //! file.
 //!
-//! Owns the search for it. Does not tell whether an edit has its effect (`effect.rs`). Invariant:
+//! Owns the search for it. Does not decide whether an edit has its effect (`effect.rs`). Invariant:
 //! the edited file itself is never named.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::operation::ConfigOperation;
 use crate::options::LoadOptions;
 use crate::problem::ProblemOrigin;
-use crate::setting_places::SettingPlaces;
+use crate::setting_locations::SettingLocations;
 
 /// Config with the edit, and the file that has it.
 pub(super) struct EditedConfig<'a> {
@@ -18,7 +18,7 @@ pub(super) struct EditedConfig<'a> {
 }
 
 impl ConfigOperation {
-    /// Finds what decides in place of the edit.
+    /// Finds what decides instead of the edit.
     pub(super) fn overriding(
         &self,
         EditedConfig { options, path }: &EditedConfig<'_>,
@@ -29,10 +29,10 @@ impl ConfigOperation {
         {
             return Some("the flag --only".to_owned());
         }
-        let places = SettingPlaces::read(options).ok()?;
+        let locations = SettingLocations::read(options).ok()?;
         self.settings()
             .iter()
-            .find_map(|keys| match places.find(keys)?.origin {
+            .find_map(|keys| match locations.find(keys)?.origin {
                 ProblemOrigin::Variable(name) => Some(format!("the variable {name}")),
                 ProblemOrigin::Flag(name) => Some(format!("the flag {name}")),
                 ProblemOrigin::File {
@@ -44,29 +44,23 @@ impl ConfigOperation {
 
     /// Lists the settings that it changes.
     fn settings(&self) -> Vec<Vec<String>> {
-        let of_server = |server: &str, keys: &[&str]| -> Vec<String> {
-            ["servers", server]
-                .iter()
-                .chain(keys)
-                .map(|key| (*key).to_owned())
-                .collect()
-        };
         match self {
             ConfigOperation::AddServer { name, .. } | ConfigOperation::RemoveServer(name) => {
-                vec![of_server(name, &["enabled"]), of_server(name, &[])]
+                vec![server_path(name, &["enabled"]), server_path(name, &[])]
             }
             ConfigOperation::EnableServer(name) | ConfigOperation::DisableServer(name) => {
-                vec![of_server(name, &["enabled"])]
+                vec![server_path(name, &["enabled"])]
             }
             ConfigOperation::EnableTools(server, _) | ConfigOperation::DisableTools(server, _) => {
                 vec![
-                    of_server(server, &["tools", "deny"]),
-                    of_server(server, &["tools", "allow"]),
+                    server_path(server, &["tools", "deny"]),
+                    server_path(server, &["tools", "allow"]),
                 ]
             }
-            ConfigOperation::SetKeys { server, values } => {
-                values.keys().map(|key| of_server(server, &[key])).collect()
-            }
+            ConfigOperation::SetKeys { server, values } => values
+                .keys()
+                .map(|key| server_path(server, &[key]))
+                .collect(),
             ConfigOperation::AddKey { list, .. } | ConfigOperation::RemoveKey(list, _) => {
                 vec![vec![list.table().to_owned(), "keys".to_owned()]]
             }
@@ -76,4 +70,12 @@ impl ConfigOperation {
             }
         }
     }
+}
+
+fn server_path(server: &str, keys: &[&str]) -> Vec<String> {
+    ["servers", server]
+        .iter()
+        .chain(keys)
+        .map(|key| (*key).to_owned())
+        .collect()
 }

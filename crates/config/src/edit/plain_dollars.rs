@@ -1,7 +1,7 @@
 //! Dollar signs of edits in clients' files.
 //!
 //! Owns their spelling there: a client's format has no escape, so each stands for itself. Does not
-//! find the place of an edit (`operation`). Invariant: no setting that anybody may write gets a
+//! find the position of an edit (`operation`). Invariant: no setting that anybody may write gets a
 //! reference of ours.
 
 use moongate_edit::{Edit, EditAction, PathStep};
@@ -22,12 +22,10 @@ pub(super) fn respell(
     options: &LoadOptions<'_>,
 ) -> Result<EditTarget, ConfigEditError> {
     let tree = file_entry::read_tree(options, &target.path)?;
-    let is_plain = |edit: &Edit| {
-        key(edit.path().first())
-            .is_some_and(|key| client_formats::has_plain_dollars(&tree, &target.path, key))
-    };
     let edits = target.edits.iter().map(|edit| {
-        if is_plain(edit) {
+        let is_plain = key(edit.path().first())
+            .is_some_and(|key| client_formats::has_plain_dollars(&tree, &target.path, key));
+        if is_plain {
             plain(edit)
         } else {
             Ok(edit.clone())
@@ -69,16 +67,12 @@ fn plain_value(setting: &str, value: &Value) -> Result<Value, ConfigEditError> {
             .iter()
             .map(|item| plain_value(setting, item))
             .collect::<Result<_, _>>()?,
-        Value::Object(members) => {
-            let member =
-                |(name, value): (&String, &Value)| Ok((name.clone(), plain_value(name, value)?));
-            Value::Object(
-                members
-                    .iter()
-                    .map(member)
-                    .collect::<Result<_, ConfigEditError>>()?,
-            )
-        }
+        Value::Object(members) => Value::Object(
+            members
+                .iter()
+                .map(|(name, value)| Ok((name.clone(), plain_value(name, value)?)))
+                .collect::<Result<_, ConfigEditError>>()?,
+        ),
         value => value.clone(),
     })
 }

@@ -49,7 +49,7 @@ impl PreparedEdit {
         self.file.path()
     }
 
-    /// Returns true if the file is already as wanted.
+    /// Returns true if the file already is as the edit would leave it.
     pub fn is_unchanged(&self) -> bool {
         // A missing file reads as empty text. It still must be written if its new text is empty.
         self.text.as_deref() == Some(self.file.text()) && !self.file.tag().is_absent()
@@ -67,11 +67,14 @@ impl PreparedEdit {
 
     /// Returns the changed lines, each with `-` or `+`, and without secrets.
     pub fn diff(&self) -> String {
-        // Whole files are redacted: a single line does not tell which key it belongs to.
-        let shown = |text: &str| redact_file(self.file.path(), text);
+        // Whole files are redacted: a single line does not show which key it belongs to.
+        let path = self.file.path();
         let before = self.file.text();
         let after = self.new_text();
-        changed_lines((before, &shown(before)), (after, &shown(after)))
+        changed_lines(
+            (before, &redact_file(path, before)),
+            (after, &redact_file(path, after)),
+        )
     }
 
     /// Returns the config with the edit.
@@ -86,26 +89,32 @@ impl PreparedEdit {
 
     /// Returns the same problems, those of the edited servers apart from all others.
     pub fn failed_by_concern(&self) -> (Vec<&ConfigProblem>, Vec<&ConfigProblem>) {
-        let is_own = |problem: &&ConfigProblem| {
-            problem
-                .server
-                .as_ref()
-                .is_some_and(|name| self.servers.contains(name))
-        };
-        self.loaded.failed.iter().partition(is_own)
+        let failed = self.loaded.failed.iter();
+        failed.partition(|problem| self.is_own(problem))
+    }
+
+    fn is_own(&self, problem: &ConfigProblem) -> bool {
+        problem
+            .server
+            .as_ref()
+            .is_some_and(|name| self.servers.contains(name))
     }
 
     /// Returns the problems of the servers that these operations add. Each costs only its server.
     pub fn problems_of_new(&self, operations: &[ConfigOperation]) -> Vec<ConfigProblem> {
-        let is_new = |name: &str| {
-            operations
-                .iter()
-                .any(|operation| operation.added_server() == Some(name))
-        };
+        let added: Vec<&str> = operations
+            .iter()
+            .filter_map(ConfigOperation::added_server)
+            .collect();
         self.loaded
             .failed
             .iter()
-            .filter(|problem| problem.server.as_deref().is_some_and(is_new))
+            .filter(|problem| {
+                problem
+                    .server
+                    .as_deref()
+                    .is_some_and(|name| added.contains(&name))
+            })
             .cloned()
             .collect()
     }
@@ -113,13 +122,13 @@ impl PreparedEdit {
     /// Writes the file, if nobody else changed it meanwhile.
     pub fn write(self) -> Result<WrittenEdit, ConfigEditError> {
         let planned = self.planned();
-        let explain = |error| ConfigEditError::from_write(error).with_snippet(self.snippet());
-        match &self.text {
-            // No write: a new modification time would wake whatever watches the file.
-            _ if self.is_unchanged() => {}
-            Some(text) => drop(self.file.write(text).map_err(explain)?),
-            None => self.file.remove().map_err(explain)?,
-        }
+        // No write without a change: a new modification time would wake whatever watches the file.
+        let written = match &self.text {
+            _ if self.is_unchanged() => Ok(()),
+            Some(text) => self.file.write(text).map(drop),
+            None => self.file.remove(),
+        };
+        written.map_err(|error| ConfigEditError::from_write(error).with_snippet(self.snippet()))?;
         Ok(planned)
     }
 

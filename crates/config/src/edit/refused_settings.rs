@@ -42,10 +42,12 @@ pub fn refused_settings(
     let fatal = problems
         .into_iter()
         .filter(|problem| problem.kind != ProblemKind::Reference);
-    // The name of the server stands before each reason already.
-    let shown = |text: String| {
-        text.replace(&format!("`{own}."), "`")
+    // The server's name comes before each reason already.
+    let shown = fatal.map(|problem| {
+        problem
+            .message
+            .replace(&format!("`{own}."), "`")
             .replace(&format!("`{own}`"), "it")
-    };
-    fatal.map(|problem| shown(problem.message)).collect()
+    });
+    shown.collect()
 }

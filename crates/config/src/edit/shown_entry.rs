@@ -148,46 +148,42 @@ PUB = "hush-pub"
         let entry = shown_entry(&path, "git-hub").unwrap();
         let all = format!("{entry:?}");
         assert!(!all.contains("hush") && !all.contains("12345678"), "{all}");
-        let find = |keys: &[&str]| {
-            entry
-                .values
-                .iter()
-                .find(|value| value.keys == keys)
-                .unwrap()
-        };
-        assert_eq!(find(&["headers", "Authorization"]).text, None);
+        assert_eq!(find(&entry, &["headers", "Authorization"]).text, None);
         assert_eq!(
-            find(&["headers", "Authorization"]).advice.as_deref(),
+            find(&entry, &["headers", "Authorization"])
+                .advice
+                .as_deref(),
             Some("Authorization = \"Bearer ${GIT_HUB_TOKEN}\"")
         );
         assert_eq!(
-            find(&["env", "API KEY"]).advice.as_deref(),
+            find(&entry, &["env", "API KEY"]).advice.as_deref(),
             Some("\"API KEY\" = \"${API_KEY}\"")
         );
-        let token = find(&["headers", "X-Token"]).advice.as_deref();
+        let token = find(&entry, &["headers", "X-Token"]).advice.as_deref();
         assert_eq!(
             token,
             Some("X-Token = \"${GIT_HUB_TOKEN_2}\""),
             "each has a variable of its own"
         );
         for in_doubt in [["headers", "X-Org"], ["env", "PUB"]] {
-            assert_eq!(
-                (&find(&in_doubt).text, &find(&in_doubt).advice),
-                (&None, &None),
-                "dots, and no advice"
-            );
+            let value = find(&entry, &in_doubt);
+            assert_eq!(value.text, None, "dots");
+            assert_eq!(value.advice, None, "no advice");
         }
-        let reference = find(&["env", "FROM_FILE"]);
+        let reference = find(&entry, &["env", "FROM_FILE"]);
         assert!(
             reference.is_reference() && reference.text.as_deref() == Some("${file:/run/secret}")
         );
-        assert!(find(&["headers", "X-Plain"]).is_reference() && !find(&["title"]).is_reference());
+        assert!(
+            find(&entry, &["headers", "X-Plain"]).is_reference()
+                && !find(&entry, &["title"]).is_reference()
+        );
         assert_eq!(
-            find(&["args"]).text.as_deref(),
+            find(&entry, &["args"]).text.as_deref(),
             Some(r#"["--api-key","••••","plain"]"#)
         );
         assert_eq!(
-            find(&["url"]).text.as_deref(),
+            find(&entry, &["url"]).text.as_deref(),
             Some("https://api.example.com/mcp?key=••••")
         );
         assert!(
@@ -196,5 +192,13 @@ PUB = "hush-pub"
             entry.toml
         );
         assert_eq!(shown_entry(&path, "other"), None);
+    }
+
+    fn find<'a>(entry: &'a ShownEntry, keys: &[&str]) -> &'a ShownValue {
+        entry
+            .values
+            .iter()
+            .find(|value| value.keys == keys)
+            .unwrap()
     }
 }

@@ -135,7 +135,8 @@ fn the_last_file_gets_new_servers_and_the_strongest_entry_is_changed() {
         .apply(&ConfigOperation::DisableServer("a".to_owned()))
         .unwrap();
     assert!(written.path.ends_with("b.toml"));
-    assert_eq!((scene.text("a.toml").as_str(), written.line), (TOML, 3));
+    assert_eq!(scene.text("a.toml"), TOML);
+    assert_eq!(written.line, 3);
     assert_eq!(
         scene.code(&ConfigOperation::RemoveServer("a".to_owned())),
         "cannot_edit"
@@ -150,7 +151,8 @@ fn without_a_file_one_is_begun() {
         scene.text("new/moongate.toml"),
         "[servers.b]\nurl = \"https://b.example/mcp\"\n"
     );
-    assert_eq!((written.line, written.before), (1, None));
+    assert_eq!(written.line, 1);
+    assert_eq!(written.before, None);
 }
 
 #[test]
@@ -175,11 +177,8 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         ),
     ] {
         let error = scene.apply(&operation).unwrap_err();
-        assert_eq!(
-            (error.code, scene.text("a.toml").as_str()),
-            (code, TOML),
-            "{operation:?}: {error}"
-        );
+        assert_eq!(error.code, code, "{operation:?}: {error}");
+        assert_eq!(scene.text("a.toml"), TOML, "{operation:?}: {error}");
     }
     let mut scene = scene;
     scene
@@ -199,10 +198,8 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     // A broken file is never written, and what to paste is shown.
     let broken = Scene::of(&[("a.toml", "[servers.a\n")]);
     let error = broken.apply(&add("b")).unwrap_err();
-    assert_eq!(
-        (error.code, broken.text("a.toml").as_str()),
-        ("cannot_edit", "[servers.a\n")
-    );
+    assert_eq!(error.code, "cannot_edit");
+    assert_eq!(broken.text("a.toml"), "[servers.a\n");
     assert_eq!(
         error.snippet.as_deref(),
         Some("[servers.b]\nurl = \"https://b.example/mcp\"\n")
@@ -285,16 +282,15 @@ fn problems_of_other_servers_are_told_apart() {
     )]);
     let prepared = prepare_edit(&scene.options, None, &[off(&["x"])]).unwrap();
     let (own, others) = prepared.failed_by_concern();
-    let of = |problems: &[&ConfigProblem]| {
-        problems
-            .iter()
-            .map(|p| p.server.clone().unwrap())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        (of(&own), of(&others)),
-        (vec!["a".to_owned()], vec!["b".to_owned()])
-    );
+    assert_eq!(servers_of(&own), ["a"]);
+    assert_eq!(servers_of(&others), ["b"]);
+}
+
+fn servers_of<'a>(problems: &[&'a ConfigProblem]) -> Vec<&'a str> {
+    problems
+        .iter()
+        .map(|problem| problem.server.as_deref().unwrap())
+        .collect()
 }
 
 #[test]
@@ -313,12 +309,6 @@ fn lines_to_paste_have_the_whole_list_in_the_format_of_the_file() {
             ),
         ),
     ];
-    let pasted = |file: &str, text: &str, operations: &[ConfigOperation]| {
-        let scene = Scene::of(&[(file, text)]);
-        prepare_edit(&scene.options, None, operations)
-            .unwrap()
-            .snippet()
-    };
     for (file, text) in &rules {
         let snippet = pasted(
             file,
@@ -370,6 +360,14 @@ fn lines_to_paste_have_the_whole_list_in_the_format_of_the_file() {
     );
 }
 
+/// Returns the lines to paste for operations on a file.
+fn pasted(file: &str, text: &str, operations: &[ConfigOperation]) -> Option<String> {
+    let scene = Scene::of(&[(file, text)]);
+    prepare_edit(&scene.options, None, operations)
+        .unwrap()
+        .snippet()
+}
+
 #[test]
 fn what_decides_in_place_of_an_edit_is_named() {
     let scene = Scene::of(&[(
@@ -378,24 +376,25 @@ fn what_decides_in_place_of_an_edit_is_named() {
     )]);
     let mut first = scene.options.clone();
     first.only = vec!["b".to_owned()];
-    let refused = |options: &LoadOptions<'_>, operation: ConfigOperation| {
-        prepare_edit(options, None, &[operation])
-            .err()
-            .unwrap()
-            .message
-    };
-    assert!(
-        refused(&first, ConfigOperation::EnableServer("a".to_owned())).contains("the flag --only")
-    );
+    let enabled = ConfigOperation::EnableServer("a".to_owned());
+    assert!(refusal_message(&first, enabled).contains("the flag --only"));
     let mut second = scene.options.clone();
     second.env.insert(
         "MOONGATE_SERVERS__A__TOOLS__DENY".to_owned(),
         "x".to_owned(),
     );
-    assert!(refused(&second, on(&["x"])).contains("MOONGATE_SERVERS__A__TOOLS__DENY"));
-    let places = crate::load(&second).unwrap().places;
+    let refused = refusal_message(&second, on(&["x"]));
+    assert!(refused.contains("MOONGATE_SERVERS__A__TOOLS__DENY"));
+    let locations = crate::load(&second).unwrap().locations;
     assert_eq!(
-        places.server_variables("a"),
+        locations.server_variables("a"),
         ["MOONGATE_SERVERS__A__TOOLS__DENY"]
     );
+}
+
+fn refusal_message(options: &LoadOptions<'_>, operation: ConfigOperation) -> String {
+    prepare_edit(options, None, &[operation])
+        .err()
+        .unwrap()
+        .message
 }

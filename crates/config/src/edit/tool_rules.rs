@@ -14,7 +14,7 @@ use super::file_entry::FileEntry;
 use super::operation::without_references;
 use crate::tree::{ConfigNode, ConfigValue};
 
-/// Characters that mean something in a pattern, and can stand in a class.
+/// Characters that mean something in a pattern, and can be in a class.
 const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
 /// Lists of one server, as they hold before the edits. The patterns are those of the file, with
@@ -31,18 +31,20 @@ impl<'a> ToolLists<'a> {
     /// Reads the lists of an entry. `defaults` are those of the config, which an entry's own list
     /// replaces.
     pub(super) fn of(entry: &'a FileEntry, defaults: Option<&ConfigNode>) -> Self {
-        let own = |list: &str| texts(entry.node.child("tools")?.child(list)?);
-        let default = |list: &str| texts(defaults?.child("tools")?.child(list)?);
+        let own_deny = tool_list(Some(&entry.node), "deny");
+        let own_allow = tool_list(Some(&entry.node), "allow");
         ToolLists {
             entry,
-            has_own_deny: own("deny").is_some(),
-            deny: own("deny").or_else(|| default("deny")).unwrap_or_default(),
-            allow: own("allow").or_else(|| default("allow")),
+            has_own_deny: own_deny.is_some(),
+            deny: own_deny
+                .or_else(|| tool_list(defaults, "deny"))
+                .unwrap_or_default(),
+            allow: own_allow.or_else(|| tool_list(defaults, "allow")),
         }
     }
 
     /// Returns the edits that switch tools off.
-    pub(super) fn off(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
+    pub(super) fn switch_off(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
         let tools = patterns(tools)?;
         let exceptions: BTreeSet<String> = tools
             .iter()
@@ -55,7 +57,7 @@ impl<'a> ToolLists<'a> {
             edits.extend(gone.map(|pattern| self.edit("allow", EditAction::RemoveItem(pattern))));
         }
         // Asked after the lists were cleaned: a tool that is off already needs no new pattern.
-        let is_on = self.switches()?;
+        let is_on = self.enabled_test()?;
         let denied = tools
             .into_iter()
             .filter(|(tool, _)| is_on(tool))
@@ -66,7 +68,7 @@ impl<'a> ToolLists<'a> {
     }
 
     /// Returns the edits that switch tools on.
-    pub(super) fn on(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
+    pub(super) fn switch_on(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
         let tools = patterns(tools)?;
         let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
         let mut edits = self.remove_own_denied(&exact);
@@ -93,7 +95,7 @@ impl<'a> ToolLists<'a> {
             );
         }
         // A pattern decides about these. It stays, and the tool becomes its exception.
-        let is_on = self.switches()?;
+        let is_on = self.enabled_test()?;
         let exceptions = tools
             .iter()
             .filter(|(tool, _)| !is_on(tool))
@@ -121,7 +123,7 @@ impl<'a> ToolLists<'a> {
                 .map(|pattern| self.edit("deny", EditAction::AddItem(pattern)))
                 .collect();
         }
-        // An entry's own list replaces that of the defaults, so the new list begins with it.
+        // An entry's own list replaces that of the defaults, so the new list starts with it.
         let all = self
             .deny
             .iter()
@@ -132,8 +134,8 @@ impl<'a> ToolLists<'a> {
         vec![self.edit("deny", EditAction::Set(all))]
     }
 
-    /// Returns the test that tells tools which are on.
-    fn switches(&self) -> Result<impl Fn(&str) -> bool + use<>, ConfigEditError> {
+    /// Returns a test for the tools that are on.
+    fn enabled_test(&self) -> Result<impl Fn(&str) -> bool + use<>, ConfigEditError> {
         let allow = self.allow.as_deref().map(glob_list).transpose()?;
         let deny = glob_list(&self.deny)?;
         Ok(move |tool: &str| {
@@ -163,6 +165,10 @@ fn take(list: &mut Vec<String>, wanted: &BTreeSet<String>) -> impl Iterator<Item
     Vec::into_iter(gone)
 }
 
+fn tool_list(options: Option<&ConfigNode>, list: &str) -> Option<Vec<String>> {
+    texts(options?.child("tools")?.child(list)?)
+}
+
 fn texts(node: &ConfigNode) -> Option<Vec<String>> {
     match &node.value {
         ConfigValue::List(items) => Some(
@@ -176,7 +182,7 @@ fn texts(node: &ConfigNode) -> Option<Vec<String>> {
     }
 }
 
-/// Compiles the patterns of a file. In the config's values a dollar sign stands once.
+/// Compiles the patterns of a file. In the config's values each dollar sign is single.
 fn glob_list(patterns: &[String]) -> Result<GlobList, ConfigEditError> {
     let patterns: Vec<String> = patterns
         .iter()

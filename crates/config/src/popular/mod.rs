@@ -1,8 +1,7 @@
 //! Popular servers, which need no more than their name to be added.
 //!
 //! Owns the table (`popular.toml`, part of the program) and the settings of an entry. Does not
-//! fetch or probe anything. Invariant: an entry's settings have a place for each argument, and no
-//! secret.
+//! fetch or probe anything. Invariant: an entry's settings take each argument, and have no secret.
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +58,17 @@ pub struct PopularArgument {
     pub repeats: bool,
 }
 
+impl PopularArgument {
+    fn row(&self) -> PopularArgumentRow {
+        PopularArgumentRow {
+            name: self.name.clone(),
+            purpose: self.purpose.clone(),
+            folder: self.folder,
+            repeats: self.repeats,
+        }
+    }
+}
+
 /// Key that a server takes in a header.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,12 +83,23 @@ pub struct PopularKey {
     pub required: bool,
 }
 
+impl PopularKey {
+    fn row(&self) -> PopularKeyRow {
+        PopularKeyRow {
+            header: self.header.clone(),
+            value: self.value.clone(),
+            variable: self.variable.clone(),
+            required: self.required,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct PopularFile {
     server: Vec<PopularServer>,
 }
 
-// A test shows that the table parses, so an empty one stands for no case that happens.
+// A test shows that the table parses, so an empty one never happens.
 static TABLE: LazyLock<Vec<PopularServer>> = LazyLock::new(|| {
     toml::from_str::<PopularFile>(include_str!("popular.toml"))
         .map_or_else(|_| Vec::new(), |file| file.server)
@@ -98,7 +119,7 @@ pub fn popular_server(name: &str) -> Option<&'static PopularServer> {
 pub fn pinned_package(package: &str) -> Option<&'static str> {
     let bare = package.strip_suffix("@latest").unwrap_or(package);
     let words = TABLE.iter().flat_map(|server| &server.args);
-    // The scope of an npm package begins with `@` as well.
+    // The scope of an npm package starts with `@`, too.
     words.map(String::as_str).find(|word| {
         word.rsplit_once('@')
             .is_some_and(|(name, _)| !name.is_empty() && name == bare)
@@ -166,12 +187,14 @@ impl PopularServer {
 
     /// Replaces the mark of an argument by what the user gave.
     fn fill<'a>(&'a self, word: &'a str, args: &'a [String]) -> Vec<&'a str> {
-        let is_mark = |argument: &PopularArgument| {
-            word.strip_prefix('{')
-                .and_then(|rest| rest.strip_suffix('}'))
-                == Some(&argument.name)
-        };
-        match self.arguments.iter().position(is_mark) {
+        let mark = word
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'));
+        let position = self
+            .arguments
+            .iter()
+            .position(|argument| mark == Some(argument.name.as_str()));
+        match position {
             Some(at) if self.arguments[at].repeats => {
                 args[at..].iter().map(String::as_str).collect()
             }
@@ -222,18 +245,6 @@ impl PopularServer {
 
     /// Returns the entry for programs.
     pub fn row(&self, today: Date) -> PopularRow {
-        let argument = |argument: &PopularArgument| PopularArgumentRow {
-            name: argument.name.clone(),
-            purpose: argument.purpose.clone(),
-            folder: argument.folder,
-            repeats: argument.repeats,
-        };
-        let key = |key: &PopularKey| PopularKeyRow {
-            header: key.header.clone(),
-            value: key.value.clone(),
-            variable: key.variable.clone(),
-            required: key.required,
-        };
         PopularRow {
             name: self.name.clone(),
             title: self.title.clone(),
@@ -241,9 +252,9 @@ impl PopularServer {
             url: self.url.clone(),
             command: self.command.clone(),
             args: self.args.clone(),
-            arguments: self.arguments.iter().map(argument).collect(),
+            arguments: self.arguments.iter().map(PopularArgument::row).collect(),
             usage: self.usage(),
-            key: self.key.as_ref().map(key),
+            key: self.key.as_ref().map(PopularKey::row),
             tools: self.tools,
             probed: self.probed.clone(),
             stale: self.is_stale(today),

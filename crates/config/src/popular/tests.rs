@@ -19,8 +19,8 @@ fn dummy_arguments(server: &PopularServer) -> Vec<String> {
         .collect()
 }
 
-/// Checks that each argument of an entry has one place in its command.
-fn assert_arguments_have_places(server: &PopularServer) {
+/// Checks that each argument of an entry is once in its command.
+fn assert_arguments_are_used_once(server: &PopularServer) {
     let name = &server.name;
     let repeating = server
         .arguments
@@ -98,7 +98,7 @@ fn every_entry_is_complete_and_names_one_server() {
                 "{name}: the key is a reference"
             );
         }
-        assert_arguments_have_places(server);
+        assert_arguments_are_used_once(server);
     }
 }
 

@@ -138,7 +138,7 @@ impl PlanResolver<'_> {
             let Some(settings) = self.key(key, &path) else {
                 continue;
             };
-            // Logs and limits tell keys apart by name.
+            // Logs and limits distinguish keys by name.
             if let Some(twin) = keys.iter().find(|other| other.name == settings.name) {
                 let message = format!("two keys are called {:?}", twin.name);
                 self.error(

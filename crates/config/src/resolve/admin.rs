@@ -23,7 +23,7 @@ impl PlanResolver<'_> {
         sockets: &SocketSettings,
     ) -> AdminAccess {
         let keys = self.admin_keys(file, clients);
-        // Keys with mistakes count, since they have errors of their own.
+        // Keys with mistakes count, since they have their own errors.
         if lets_everybody_command(
             file.admin.edits,
             !file.admin.keys.is_empty(),
@@ -92,7 +92,7 @@ impl PlanResolver<'_> {
                  on 127.0.0.1",
             )
         };
-        // A warning, not an error: scrapers of metrics often stand on other machines.
+        // A warning, not an error: metrics scrapers often run on other machines.
         let open = if metrics == MetricsAccess::Open {
             "; whoever reaches it can read the metrics"
         } else {

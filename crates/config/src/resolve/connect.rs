@@ -137,12 +137,7 @@ impl PlanResolver<'_> {
                 self.error_at_key(ProblemKind::Conflict, &path.key(key), message, fix);
             }
         }
-        let strange = |kind: &ServerKind| match way {
-            "url" => *kind == ServerKind::Stdio,
-            "command" => *kind != ServerKind::Stdio,
-            _ => true,
-        };
-        let Some(kind) = server.kind.filter(strange) else {
+        let Some(kind) = server.kind.filter(|kind| contradicts(*kind, way)) else {
             return;
         };
         let message = format!("`{path}` is of type `{}`, but has a `{way}`", kind.name());
@@ -386,4 +381,13 @@ impl PlanResolver<'_> {
 /// Returns true for a header that the transport itself sets.
 pub(crate) fn is_reserved_header(name: &HeaderName) -> bool {
     RESERVED.contains(&name.as_str())
+}
+
+/// True if a server of this kind cannot have that address.
+fn contradicts(kind: ServerKind, way: &str) -> bool {
+    match way {
+        "url" => kind == ServerKind::Stdio,
+        "command" => kind != ServerKind::Stdio,
+        _ => true,
+    }
 }

@@ -39,7 +39,7 @@ pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
         .collect()
 }
 
-/// Reads the place of a server. `None` if its entry names no place, several places or a wrong one.
+/// Reads the address of a server. `None` if its entry names no address, several or a wrong one.
 fn target(server: &Server) -> Option<ConnectTarget> {
     match (&server.url, &server.command, &server.tcp, &server.unix) {
         (Some(url), None, None, None) => {

@@ -61,8 +61,8 @@ impl PlanResolver<'_> {
             .map(ListenAddress::Tcp)
     }
 
-    /// Parses an address for clients that write one message a line. A message has no place for a
-    /// key, so only loopback is allowed.
+    /// Parses an address for clients that write one message a line. A message cannot carry a key,
+    /// so only loopback is allowed.
     fn lines(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         let fix = "write a loopback address and a port, such as \"tcp:127.0.0.1:9100\"";
         let Ok(address) = numeric(text) else {
@@ -157,13 +157,11 @@ impl PlanResolver<'_> {
             }
             // Port 0 lets the system pick, so two of them do not collide.
             let picked = address.socket().is_some_and(|address| address.port() == 0);
-            let is_same = |other: &ListenAddress| {
-                *other == address
-                    || address
-                        .socket()
-                        .is_some_and(|own| other.socket() == Some(own))
-            };
-            if !picked && (addresses.iter().any(is_same) || admin.is_some_and(is_same)) {
+            let is_taken = addresses
+                .iter()
+                .chain(admin)
+                .any(|other| listen_alike(other, &address));
+            if !picked && is_taken {
                 let message = format!("{address} is listened on twice");
                 self.error(
                     ProblemKind::Conflict,
@@ -260,6 +258,12 @@ impl PlanResolver<'_> {
     }
 }
 
+/// True if only one of two listeners can be bound.
+fn listen_alike(one: &ListenAddress, other: &ListenAddress) -> bool {
+    let socket = one.socket();
+    one == other || socket.is_some() && socket == other.socket()
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{LoadOptions, load};
@@ -274,12 +278,12 @@ mod tests {
             paths: vec![path],
             ..LoadOptions::default()
         });
-        let messages = |errors: Vec<crate::ConfigProblem>| {
-            errors.into_iter().map(|error| error.message).collect()
-        };
         loaded
             .map(|config| config.plan.auth.is_open())
-            .map_err(|problems| messages(problems.errors))
+            .map_err(|problems| {
+                let errors = problems.errors.into_iter();
+                errors.map(|error| error.message).collect()
+            })
     }
 
     #[test]
@@ -301,7 +305,7 @@ mod tests {
             errors.len() == 1 && errors[0].contains("cannot show one"),
             "{errors:?}"
         );
-        // A key with a mistake has an error of its own, and no second one about the address.
+        // A key with a mistake has its own error, and no second one about the address.
         for mistake in [
             "name = \"me\"\n",
             "name = \"me\"\nhash = \"sha256:12\"\n",

@@ -27,7 +27,7 @@ use super::limits::LimitSettings;
 use super::plan::{LogSettings, Plan};
 use super::problem::ProblemKind;
 use super::server_names::is_name_character;
-use super::source::ONLY_PLACE;
+use super::source::ONLY_SPAN;
 use super::tree::ConfigPath;
 use moongate_access::auth::AuthSettings;
 use moongate_telemetry::{CallLog, MemoryLimit};
@@ -103,13 +103,15 @@ impl PlanResolver<'_> {
         let path = ConfigPath::of(&["gateway", "allowed_hosts"]);
         for (i, host) in hosts.iter().enumerate() {
             let name = host.strip_prefix("*.").unwrap_or(host);
-            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-            // An IPv6 address stands in brackets, as in a URL.
+            let is_plain = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
+            // An IPv6 address is in brackets, as in a URL.
             let six = name
                 .strip_prefix('[')
                 .and_then(|name| name.strip_suffix(']'));
             let six = six.is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok());
-            if !six && (name.is_empty() || !name.chars().all(plain)) {
+            if !six && (name.is_empty() || !is_plain) {
                 let path = path.item(i);
                 let message = format!("`{path}`: {} is not a host", self.quoted_value(&path));
                 let fix = "write only the name, such as \"mcp.example.com\" or \"*.example.com\"; \
@@ -225,11 +227,11 @@ impl PlanResolver<'_> {
         for name in self.only {
             if !names.contains(&name.as_str()) {
                 let fix = unknown_name_fix(name, &names, "servers");
-                // A flag has no place in the tree.
-                let place = ONLY_PLACE;
+                // A flag isn't in the tree.
+                let span = ONLY_SPAN;
                 self.faults.error(
                     ProblemKind::Conflict,
-                    place,
+                    span,
                     format!("there is no server {name:?}"),
                     fix,
                 );

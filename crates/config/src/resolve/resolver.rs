@@ -1,4 +1,4 @@
-//! Tools of the resolver: problems with their places, and URLs.
+//! Tools of the resolver: problems with their locations, and URLs.
 //!
 //! Owns its inputs. Does not know keys. Invariant: no message quotes a value that may be secret.
 
@@ -16,7 +16,7 @@ use moongate_search::nearest;
 
 /// Inputs of the resolver besides the keys.
 pub(crate) struct PlanResolver<'a> {
-    /// Merged tree, before any value was removed. It has the places, and shows which keys were
+    /// Merged tree, before any value was removed. It has the spans, and shows which keys were
     /// written.
     pub(crate) tree: &'a ConfigNode,
     pub(crate) faults: &'a mut ProblemCollector,
@@ -44,15 +44,15 @@ impl<'a> PlanResolver<'a> {
         fix: impl Into<String>,
     ) {
         let node = self.tree.nearest_node(path);
-        // A table may span the whole file, so its key marks the place.
-        let place = if matches!(node.value, ConfigValue::Table(_)) {
+        // A table may span the whole file, so its key marks the location.
+        let span = if matches!(node.value, ConfigValue::Table(_)) {
             node.key
         } else {
             node.span
         };
         self.faults
             .for_setting(path)
-            .error(kind, place, message, fix);
+            .error(kind, span, message, fix);
     }
 
     /// Reports a problem with the key at a path.
@@ -63,10 +63,10 @@ impl<'a> PlanResolver<'a> {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        let place = self.tree.nearest_node(path).key;
+        let span = self.tree.nearest_node(path).key;
         self.faults
             .for_setting(path)
-            .error(kind, place, message, fix);
+            .error(kind, span, message, fix);
     }
 
     pub(super) fn warn(
@@ -75,10 +75,10 @@ impl<'a> PlanResolver<'a> {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        let place = self.tree.nearest_node(path).span;
+        let span = self.tree.nearest_node(path).span;
         self.faults
             .for_setting(path)
-            .warn(ProblemKind::Value, place, message, fix);
+            .warn(ProblemKind::Value, span, message, fix);
     }
 
     /// True if a key was written, even with a wrong value.
@@ -130,7 +130,7 @@ impl<'a> PlanResolver<'a> {
             self.error(ProblemKind::Value, path, message, example);
             return None;
         }
-        // A URL shows up in logs and in the status, so credentials have no place in it.
+        // A URL shows up in logs and in the status, so credentials don't belong in it.
         if !url.username().is_empty() || url.password().is_some() {
             let message = format!("`{path}`: credentials in a URL are not sent");
             self.error(

@@ -238,7 +238,7 @@ impl PlanResolver<'_> {
     }
 
     /// Resolves rules for items. Only what is written at `path` is checked here: the defaults are
-    /// checked at their own place.
+    /// checked where they are written.
     fn items(&mut self, path: &ConfigPath, filters: &ItemFilters, renames: bool) -> ItemRules {
         if self.is_written(&path.key("rename")) {
             for (name, to) in filters.rename.iter().flatten() {

@@ -1,8 +1,9 @@
-//! Place of the persisted state. Owns the name of its file and the usual directories. Does not open
-//! it (`session::store`). Invariant: gateways with different ports or sockets have different files.
+//! Location of the persisted state. Owns the name of its file and the usual directories. Does not
+//! open it (`session::store`). Invariant: gateways with different ports or sockets have different
+//! files.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use moongate_platform::Platform;
 
@@ -29,11 +30,11 @@ impl PlanResolver<'_> {
                 None
             }
             Some(dir) => Some(with_home(dir, self.env)),
-            None => usual(self.env, self.platform),
+            None => usual_folder(self.env, self.platform),
         };
-        let place = listen.first().and_then(place);
+        let listener = listen.first().and_then(listener_name);
         let file =
-            dir.map(|dir| dir.join(format!("state-{}.redb", place.as_deref().unwrap_or("0"))));
+            dir.map(|dir| dir.join(format!("state-{}.redb", listener.as_deref().unwrap_or("0"))));
         match gateway.state {
             Some(StateKind::Memory) => StoreSettings::default(),
             Some(StateKind::Embedded) => {
@@ -52,11 +53,11 @@ impl PlanResolver<'_> {
                     file,
                     required: true,
                     has_no_directory: false,
-                    is_temporary: place.is_none(),
+                    is_temporary: listener.is_none(),
                 }
             }
             // On a port that the system picks, no client comes back after a restart.
-            None if place.is_none() => StoreSettings::default(),
+            None if listener.is_none() => StoreSettings::default(),
             None => StoreSettings {
                 has_no_directory: file.is_none(),
                 file,
@@ -68,24 +69,23 @@ impl PlanResolver<'_> {
 }
 
 /// Names a listener as part of a file's name. `None` if clients cannot find it after a restart.
-fn place(address: &ListenAddress) -> Option<String> {
+fn listener_name(address: &ListenAddress) -> Option<String> {
     match address {
         ListenAddress::Tcp(address) | ListenAddress::TcpLines(address) => Some(address.port())
             .filter(|port| *port != 0)
             .map(|port| port.to_string()),
-        ListenAddress::Unix(path) => Some(plain(&path.to_string_lossy())),
-        ListenAddress::Inherited(name) => Some(plain(name.as_deref().unwrap_or("systemd"))),
+        ListenAddress::Unix(path) => Some(name_part(&path.to_string_lossy())),
+        ListenAddress::Inherited(name) => Some(name_part(name.as_deref().unwrap_or("systemd"))),
     }
 }
 
 /// Turns the end of a text into a part of a file's name.
-fn plain(text: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    // The end of a path says more than its beginning, and names of files have at most 255 bytes.
+fn name_part(text: &str) -> String {
+    // The end of a path says more than its start, and names of files have at most 255 bytes.
     let length = text.chars().count();
     text.chars()
         .skip(length.saturating_sub(100))
-        .map(plain)
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect()
 }
 
@@ -99,30 +99,32 @@ fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
 
 /// Returns the directory of the state where no config names one.
 pub fn usual_state_folder(env: &BTreeMap<String, String>) -> Option<PathBuf> {
-    usual(env, Platform::CURRENT)
+    usual_folder(env, Platform::CURRENT)
 }
 
 /// Directory of the service manager, or else the user's.
-fn usual(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
+fn usual_folder(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
     if platform.app_data_folders {
         return env
             .get("LOCALAPPDATA")
             .filter(|dir| !dir.is_empty())
             .map(|dir| PathBuf::from(dir).join("moongate"));
     }
-    // XDG Base Directory Specification: a relative path in these variables is invalid and ignored.
-    let set = |name: &str| {
-        env.get(name)
-            .map(String::as_str)
-            .filter(|value| value.starts_with('/'))
-    };
     // systemd separates several directories by colons.
-    let systemd = set("STATE_DIRECTORY")
+    let systemd = absolute_path(env, "STATE_DIRECTORY")
         .and_then(|dirs| dirs.split(':').next())
         .map(PathBuf::from);
-    let xdg = || set("XDG_STATE_HOME").map(|dir| PathBuf::from(dir).join("moongate"));
-    let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state/moongate"));
-    systemd.or_else(xdg).or_else(home)
+    systemd
+        .or_else(|| Some(Path::new(absolute_path(env, "XDG_STATE_HOME")?).join("moongate")))
+        .or_else(|| Some(Path::new(absolute_path(env, "HOME")?).join(".local/state/moongate")))
+}
+
+/// Reads a path from a variable. XDG Base Directory Specification: a relative one is invalid and
+/// ignored.
+fn absolute_path<'a>(env: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    env.get(name)
+        .map(String::as_str)
+        .filter(|value| value.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -131,19 +133,20 @@ mod tests {
 
     #[test]
     fn the_usual_directory_is_that_of_the_system() {
-        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let env = BTreeMap::from([
-            set("HOME", "/home/ada"),
-            set("LOCALAPPDATA", "C:/Users/ada/AppData/Local"),
-        ]);
+        let env = [
+            ("HOME", "/home/ada"),
+            ("LOCALAPPDATA", "C:/Users/ada/AppData/Local"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let env = BTreeMap::from(env);
         assert_eq!(
-            usual(&env, Platform::LINUX),
+            usual_folder(&env, Platform::LINUX),
             Some("/home/ada/.local/state/moongate".into())
         );
         assert_eq!(
-            usual(&env, Platform::WINDOWS),
+            usual_folder(&env, Platform::WINDOWS),
             Some("C:/Users/ada/AppData/Local/moongate".into())
         );
-        assert_eq!(usual(&BTreeMap::new(), Platform::WINDOWS), None);
+        assert_eq!(usual_folder(&BTreeMap::new(), Platform::WINDOWS), None);
     }
 }

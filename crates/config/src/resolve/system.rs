@@ -143,11 +143,19 @@ mod tests {
 
     #[test]
     fn the_error_says_what_to_write_instead() {
-        let refused = |text: &str| loads(text, Platform::WINDOWS).err().unwrap();
-        assert!(refused("[gateway]\nlisten = \"unix:/run/m.sock\"\n").contains("use an address"));
-        assert!(
-            refused("[servers.notes]\nunix = \"/run/n.sock\"\n").contains("use `tcp` or `url`")
-        );
+        for (text, fix) in [
+            (
+                "[gateway]\nlisten = \"unix:/run/m.sock\"\n",
+                "use an address",
+            ),
+            (
+                "[servers.notes]\nunix = \"/run/n.sock\"\n",
+                "use `tcp` or `url`",
+            ),
+        ] {
+            let refused = loads(text, Platform::WINDOWS).err().unwrap();
+            assert!(refused.contains(fix), "{refused}");
+        }
     }
 
     #[test]

@@ -37,7 +37,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn a_write_replaces_the_text_and_returns_its_tag() {
     let (dir, path) = folder_with_file();
     let file = ConfigFile::read(&path).unwrap();
-    assert_eq!((file.text(), file.path()), (OLD, &*path));
+    assert_eq!(file.text(), OLD);
+    assert_eq!(file.path(), path);
     let tag = file.write(NEW).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), NEW);
     assert_eq!(&tag, ConfigFile::read(&path).unwrap().tag());
@@ -252,20 +253,22 @@ mod unix {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
+    /// User and group.
+    fn owner(path: &Path) -> (u32, u32) {
+        let found = fs::metadata(path).unwrap();
+        (found.uid(), found.gid())
+    }
+
     #[test]
     fn modes_and_owners_stay_and_new_files_are_private() {
         let (dir, path) = folder_with_file();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         // Only root can give files away, as in a container.
         let _ = std::os::unix::fs::chown(&path, Some(1234), Some(5678));
-        let owner = |path: &Path| {
-            fs::metadata(path)
-                .map(|found| (found.uid(), found.gid()))
-                .unwrap()
-        };
         let before = owner(&path);
         ConfigFile::read(&path).unwrap().write(NEW).unwrap();
-        assert_eq!((mode(&path), owner(&path)), (0o640, before));
+        assert_eq!(mode(&path), 0o640);
+        assert_eq!(owner(&path), before);
         let new = dir.path().join("new.toml");
         ConfigFile::read(&new).unwrap().write(NEW).unwrap();
         assert_eq!(mode(&new), 0o600);
@@ -341,8 +344,8 @@ mod unix {
         );
     }
 
-    /// Runs this test again in a name space of its own, where the file is mounted alone. `None`
-    /// where that is not allowed.
+    /// Runs this test again in its own namespace, where the file is mounted alone. `None` where
+    /// that is not allowed.
     #[cfg(target_os = "linux")]
     fn run_mounted(path: &Path, test: &str) -> Option<std::process::Output> {
         let script =
@@ -376,12 +379,7 @@ mod unix {
             return eprintln!("skipped: no mount name space");
         };
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(
-            (
-                fs::read_to_string(&path).unwrap().as_str(),
-                fs::metadata(&path).unwrap().ino()
-            ),
-            (NEW, number)
-        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), NEW);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), number);
     }
 }

@@ -1,4 +1,4 @@
-//! Reader of JSON: values, their places, and comments.
+//! Reader of JSON: values, their ranges, and comments.
 //!
 //! Owns the parser. Invariant: a key that is there twice is an error, since nobody knows which one
 //! counts.
@@ -51,7 +51,7 @@ fn scan(text: &str) -> Result<Vec<Range<usize>>, EditError> {
     while let Some(token) = scanner.scan().map_err(|error| syntax_error(text, &error))? {
         if let Token::CommentLine(_) | Token::CommentBlock(_) = token {
             let comment = scanner.token_start()..scanner.token_end();
-            // A line comment may end with the carriage return of its line, which is no part of it.
+            // A line comment may end with the carriage return of its line, which isn't part of it.
             let length = text[comment.clone()].trim_end().len();
             comments.push(comment.start..comment.start + length);
         }

@@ -18,7 +18,7 @@ pub(crate) struct ValueStyle {
     pub(crate) one_line: bool,
     /// Blanks inside the braces of tables on one line.
     pub(crate) padded: bool,
-    /// Each element of a list of texts has a line of its own.
+    /// Each element of a list of texts has its own line.
     pub(crate) multiline_lists: bool,
 }
 
@@ -52,8 +52,8 @@ impl ValueStyle {
             let outer = source.indent(node.range.start);
             let inner = source.indent(first.start);
             if is_multiline && unit.is_none() {
-                // The first container with lines of its own tells the unit. Mixed tabs and blanks
-                // share no prefix, and tell nothing.
+                // The first container over several lines shows the unit. Mixed tabs and blanks
+                // share no prefix, and show nothing.
                 unit = inner
                     .strip_prefix(outer)
                     .filter(|unit| !unit.is_empty())
@@ -84,7 +84,7 @@ impl ValueStyle {
             return;
         };
         let text = &source.text()[last.range.clone()];
-        // An empty container, or one with lines of its own, tells nothing about a single line.
+        // An empty container, or one over several lines, shows nothing about a single line.
         if inner.values().is_empty() || text.contains('\n') {
             return;
         }
@@ -120,8 +120,8 @@ impl ValueStyle {
             }
             Value::Array(list) if !list.is_empty() => {
                 let items = list.iter().map(|item| self.render(item, &deeper)).collect();
-                // Tables side by side on one line are hard to read, whatever lists of texts look
-                // like.
+                // Tables side by side on one line are hard to read, whatever the form of text
+                // lists.
                 let has_tables = list.iter().any(|item| item.is_object() || item.is_array());
                 let multiline = !self.one_line && (self.multiline_lists || has_tables);
                 self.join(items, ["[", "]"], "", (indent, &deeper), multiline)

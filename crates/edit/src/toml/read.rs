@@ -1,6 +1,6 @@
-//! Reader of TOML: values, their places, and comments.
+//! Reader of TOML: values, their ranges, and comments.
 //!
-//! Owns the parsers. The one of the config reads the values, and its tokens give the places.
+//! Owns the parsers. The one of the config reads the values, and its tokens give the ranges.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -77,12 +77,15 @@ pub(crate) fn parse(text: &str) -> Result<ReadText<TomlLayout>, EditError> {
     let tokens = source.lex().into_vec();
     let mut events = Vec::new();
     let mut comments = Vec::new();
-    let mut receive = |event: Event| match event.kind() {
-        EventKind::Whitespace | EventKind::Newline => {}
-        EventKind::Comment => comments.push(event.span().start()..event.span().end()),
-        _ => events.push(event),
-    };
-    parse_document(&tokens, &mut receive, &mut ());
+    parse_document(
+        &tokens,
+        &mut |event: Event| match event.kind() {
+            EventKind::Whitespace | EventKind::Newline => {}
+            EventKind::Comment => comments.push(event.span().start()..event.span().end()),
+            _ => events.push(event),
+        },
+        &mut (),
+    );
     let mut reader = EventReader {
         source,
         events: &events,
@@ -248,7 +251,7 @@ impl EventReader<'_> {
         self.next()?;
         let mut value = self.value()?;
         if names.len() > 1 {
-            // A dotted key inside braces spells a table that has no place of its own.
+            // A dotted key inside braces spells a table that has no range.
             value = SpanNode {
                 range: value.range,
                 shape: NodeShape::Alias,

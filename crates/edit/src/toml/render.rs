@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// Longest inline table beneath a header. A longer one gets a header of its own.
+/// Longest inline table beneath a header. A longer one gets its own header.
 pub(crate) const LINE_MAX: usize = 100;
 
 /// Quotes of strings.
@@ -58,10 +58,12 @@ pub(crate) fn render_value(value: &Value, quotes: QuoteStyle) -> String {
         }
         Value::Object(table) if table.is_empty() => "{}".to_owned(),
         Value::Object(table) => {
-            let entry = |(key, value): (&String, &Value)| {
-                format!("{} = {}", render_key(key), render_value(value, quotes))
-            };
-            let entries: Vec<String> = table.iter().map(entry).collect();
+            let entries: Vec<String> = table
+                .iter()
+                .map(|(key, value)| {
+                    format!("{} = {}", render_key(key), render_value(value, quotes))
+                })
+                .collect();
             format!("{{ {} }}", entries.join(", "))
         }
         Value::Number(number) if number.is_f64() => {

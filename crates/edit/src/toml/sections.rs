@@ -33,7 +33,7 @@ impl TomlEditor<'_> {
     ) -> Result<(), EditError> {
         let mut sections = Vec::new();
         render_sections(path, value, &mut sections);
-        self.place_sections(patch, container, &sections);
+        self.write_sections(patch, container, &sections);
         Ok(())
     }
 
@@ -49,22 +49,24 @@ impl TomlEditor<'_> {
         };
         let mut sections = Vec::new();
         render_table(at, table, ["[[", "]]"], &mut sections);
-        self.place_sections(patch, at, &sections);
+        self.write_sections(patch, at, &sections);
         Ok(())
     }
 
-    fn place_sections(&self, patch: &mut Patch, container: &[NodeStep], sections: &[String]) {
+    fn write_sections(&self, patch: &mut Patch, container: &[NodeStep], sections: &[String]) {
         let source = self.source;
-        let is_below =
-            |section: &TomlSection| section.header.is_some() && section.at.starts_with(container);
-        let last = self.layout.sections.iter().rposition(is_below);
+        let last = self
+            .layout
+            .sections
+            .iter()
+            .rposition(|section| section.header.is_some() && section.at.starts_with(container));
         let next = last.and_then(|last| self.layout.sections.get(last + 1)?.header.clone());
         // Without neighbours it goes to the end of the file.
         // Comments right above the next header describe that header, and must stay with it.
-        let place = next.map_or(source.text().len(), |header| {
+        let position = next.map_or(source.text().len(), |header| {
             source.comments_above(source.line_start(header.start))
         });
-        // Some files indent sections below their parent, and a new one stands as its neighbours do.
+        // Some files indent sections below their parent, and a new one follows its neighbours.
         let indent = last
             .and_then(|last| self.layout.sections[last].header.as_ref())
             .map_or("", |header| source.indent(header.start));
@@ -83,18 +85,18 @@ impl TomlEditor<'_> {
                 })
                 .collect();
         }
-        let starts_open = match source.text()[..place].ends_with('\n') {
+        let starts_open = match source.text()[..position].ends_with('\n') {
             true => source
-                .previous_line(place)
+                .previous_line(position)
                 .is_some_and(|line| source.is_blank_line(line)),
             false => false,
         };
-        if starts_open || (place == 0 && place < source.text().len()) {
+        if starts_open || (position == 0 && position < source.text().len()) {
             text.push('\n');
-        } else if place == source.text().len() && place > 0 && !is_tight {
+        } else if position == source.text().len() && position > 0 && !is_tight {
             text.insert(0, '\n');
         }
-        source.insert_lines(patch, place, &text);
+        source.insert_lines(patch, position, &text);
     }
 
     /// True if this file has no blank lines above its headers.
@@ -121,7 +123,7 @@ impl TomlEditor<'_> {
                 continue;
             }
             let mut last = first;
-            // Sections that stand together go as one.
+            // Adjacent sections go as one.
             while let Some((next, _)) = sections.next_if(|(_, section)| section.at.starts_with(at))
             {
                 last = next;
@@ -209,18 +211,20 @@ fn render_table(
 ) {
     // A table of tables needs no header: theirs spell it.
     let needs_header = table.is_empty() || open == "[[" || !table.values().all(holds_tables);
-    let gets_section = |value: &Value| {
-        holds_tables(value)
-            && (!needs_header || render_value(value, QuoteStyle::Basic).len() > LINE_MAX)
-    };
     if needs_header {
         let mut text = format!("{open}{}{close}\n", header_name(path));
-        for (key, value) in table.iter().filter(|(_, value)| !gets_section(value)) {
+        for (key, value) in table
+            .iter()
+            .filter(|(_, value)| !gets_section(value, needs_header))
+        {
             text.push_str(&render_entry(key, value, QuoteStyle::Basic));
         }
         out.push(text);
     }
-    for (key, value) in table.iter().filter(|(_, value)| gets_section(value)) {
+    for (key, value) in table
+        .iter()
+        .filter(|(_, value)| gets_section(value, needs_header))
+    {
         let path: Vec<NodeStep> = path
             .iter()
             .cloned()
@@ -228,4 +232,10 @@ fn render_table(
             .collect();
         render_sections(&path, value, out);
     }
+}
+
+/// True if a value of a table gets a section, and not a line in that of the table.
+fn gets_section(value: &Value, table_has_header: bool) -> bool {
+    holds_tables(value)
+        && (!table_has_header || render_value(value, QuoteStyle::Basic).len() > LINE_MAX)
 }

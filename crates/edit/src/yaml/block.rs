@@ -1,4 +1,4 @@
-//! Blocks of YAML: members on lines of their own.
+//! Blocks of YAML: members on their own lines.
 //!
 //! Owns the lines that belong to a member. Does not write values. Invariant: a block that loses its
 //! last member becomes `{}` or `[]`, never null.
@@ -13,7 +13,7 @@ use crate::node::{NodeMembers, NodeShape, SpanNode};
 use crate::plan::NodeStep;
 use crate::source::Patch;
 
-/// Place that holds a node.
+/// Slot that holds a node.
 pub(super) enum NodeSlot {
     /// Behind the colon of a block's key.
     Entry { colon_end: usize, column: usize },
@@ -26,13 +26,7 @@ pub(super) enum NodeSlot {
 }
 
 impl YamlEditor<'_> {
-    pub(super) fn column(&self, at: usize) -> usize {
-        self.source.text()[self.source.line_start(at)..at]
-            .chars()
-            .count()
-    }
-
-    /// Finds the place that holds the node at a path.
+    /// Finds the slot that holds the node at a path.
     pub(super) fn slot(&self, at: &[NodeStep]) -> Result<NodeSlot, EditError> {
         let Some((last, container)) = at.split_last() else {
             return Ok(NodeSlot::Root);
@@ -51,7 +45,7 @@ impl YamlEditor<'_> {
                             .ok_or_else(|| refuse(at, "has no colon"))?;
                         Ok(NodeSlot::Entry {
                             colon_end,
-                            column: self.column(key.start),
+                            column: self.source.column(key.start),
                         })
                     }
                     NodeMembers::List(items) => {
@@ -74,7 +68,7 @@ impl YamlEditor<'_> {
             .then_some(colon + 1)
     }
 
-    /// Finds the dash of an item. Anchors and tags may stand between them.
+    /// Finds the dash of an item. Anchors and tags may be between them.
     fn dash(&self, item: &SpanNode) -> Option<usize> {
         let line = self.source.line_start(item.range.start);
         let before = &self.source.text()[line..item.range.start];
@@ -82,10 +76,9 @@ impl YamlEditor<'_> {
         let dash = before.rfind("- ").or_else(|| before.rfind('-'))?;
         // Anything else before the item means another form of list, and a wrong dash would destroy
         // it.
-        let is_property = |word: &str| word.starts_with(['&', '!']);
         before[dash + 1..]
             .split_whitespace()
-            .all(is_property)
+            .all(|word| word.starts_with(['&', '!']))
             .then_some(line + dash)
     }
 
@@ -97,26 +90,25 @@ impl YamlEditor<'_> {
         key: Option<&String>,
         value: &Value,
     ) -> Result<(), EditError> {
-        let missing = || EditError::refuse("a block without members");
         let mut style = self.style.clone();
         // The neighbours decide about quotes, since one file may have several styles.
         style.follow(self.source, members);
         let (start, end) = self
-            .member_places(members, members.ranges().len().wrapping_sub(1))
-            .ok_or_else(missing)?;
-        let column = self.column(start);
+            .member_positions(members, members.ranges().len().wrapping_sub(1))
+            .ok_or_else(|| EditError::refuse("a block without members"))?;
+        let column = self.source.column(start);
         let lines = match key {
             Some(key) => style.entry(key, value, column),
             None => style.item(value, column),
         };
-        let place = self.end_of_lines(end, column);
+        let end = self.end_of_lines(end, column);
         self.source
-            .insert_lines(patch, place, &format!("{}{lines}", " ".repeat(column)));
+            .insert_lines(patch, end, &format!("{}{lines}", " ".repeat(column)));
         Ok(())
     }
 
     /// Returns where a member starts, with its dash, and where its value ends.
-    fn member_places(&self, members: &NodeMembers, index: usize) -> Option<(usize, usize)> {
+    fn member_positions(&self, members: &NodeMembers, index: usize) -> Option<(usize, usize)> {
         match members {
             NodeMembers::Table(entries) => {
                 let entry = entries.get(index)?;
@@ -133,9 +125,10 @@ impl YamlEditor<'_> {
     /// deeper.
     fn end_of_lines(&self, end: usize, column: usize) -> usize {
         // Comments at the member's own column most likely describe the next one.
-        let is_owned = |line: usize| self.source.indent(line).len() > column;
         self.source
-            .comments_beneath(self.source.next_line(end), is_owned)
+            .comments_beneath(self.source.next_line(end), |line| {
+                self.source.indent(line).len() > column
+            })
     }
 
     /// Removes a member with its lines.
@@ -147,23 +140,27 @@ impl YamlEditor<'_> {
         members: &NodeMembers,
         index: usize,
     ) -> Result<(), EditError> {
-        let missing = || refuse(container_at, "has a form that cannot be edited");
-        let (start, end) = self.member_places(members, index).ok_or_else(missing)?;
+        let (start, end) = self
+            .member_positions(members, index)
+            .ok_or_else(|| uneditable(container_at))?;
         let is_only = members.ranges().len() == 1;
         if !self.source.opens_line(start) {
             if is_only {
-                // The proof of the change wants all comments outside of these ranges back.
+                // The proof of the change needs all comments outside these ranges.
                 patch.removed.push(container.range.clone());
                 patch.replace(container.range.clone(), empty_text(members));
                 return Ok(());
             }
             // The next member takes its place on the line.
-            let (next, _) = self.member_places(members, index + 1).ok_or_else(missing)?;
+            let (next, _) = self
+                .member_positions(members, index + 1)
+                .ok_or_else(|| uneditable(container_at))?;
             patch.delete(start..next);
             patch.removed.push(start..self.source.line_end(end));
             return Ok(());
         }
-        let lines = self.source.line_start(start)..self.end_of_lines(end, self.column(start));
+        let lines =
+            self.source.line_start(start)..self.end_of_lines(end, self.source.column(start));
         if is_only {
             match self.slot(container_at)? {
                 NodeSlot::Root => {}
@@ -172,12 +169,16 @@ impl YamlEditor<'_> {
                 NodeSlot::Entry { colon_end, .. } => {
                     patch.insert(colon_end, format!(" {}", empty_text(members)))
                 }
-                NodeSlot::Item { .. } | NodeSlot::Flow => return Err(missing()),
+                NodeSlot::Item { .. } | NodeSlot::Flow => return Err(uneditable(container_at)),
             }
         }
         self.source.delete_lines(patch, lines);
         Ok(())
     }
+}
+
+fn uneditable(container_at: &[NodeStep]) -> EditError {
+    refuse(container_at, "has a form that cannot be edited")
 }
 
 fn empty_text(members: &NodeMembers) -> &'static str {

@@ -1,7 +1,7 @@
-//! Reader of YAML: values, their places, and comments.
+//! Reader of YAML: values, their ranges, and comments.
 //!
 //! Owns the parsers. The one of the config reads the values, with aliases and merge keys resolved,
-//! and its events give the places.
+//! and its events give the ranges.
 
 use std::ops::Range;
 
@@ -37,16 +37,17 @@ fn unreadable(text: &str, error: &serde_saphyr::Error) -> EditError {
     let message = error.without_snippet().to_string();
     let message = message.lines().next().unwrap_or_default().to_owned();
     match error.location() {
-        Some(location) => {
-            let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-            EditError::Unreadable {
-                line: count(location.line()),
-                column: count(location.column()),
-                message,
-            }
-        }
+        Some(location) => EditError::Unreadable {
+            line: saturating_usize(location.line()),
+            column: saturating_usize(location.column()),
+            message,
+        },
         None => EditError::unreadable(text, 0, message),
     }
+}
+
+fn saturating_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// Finds all comments: each `#` behind white space that no scalar holds.
@@ -205,7 +206,7 @@ impl<'a> EventReader<'a> {
         Ok(SpanEntry { name, key, value })
     }
 
-    /// Returns the place directly behind a mark, where an empty value stands.
+    /// Returns the position directly behind a mark, where an empty value is.
     fn behind_mark(&self, at: usize, mark: &str) -> Range<usize> {
         let before = self.text[..at].trim_end();
         // The parser may put an empty value at the mark, or at the next token.

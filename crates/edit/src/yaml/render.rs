@@ -37,7 +37,7 @@ pub(crate) struct YamlStyle {
     pub(crate) unit: usize,
     /// Columns of a list beneath its key.
     list_unit: usize,
-    /// Lists of texts stand between brackets.
+    /// Lists of texts are between brackets.
     flow_lists: bool,
     /// Blanks inside of braces.
     pub(crate) padded: bool,
@@ -71,7 +71,6 @@ impl YamlStyle {
         let mut list_unit = None;
         let mut flow_lists = None;
         let mut padded = None;
-        let column = |at: usize| source.text()[source.line_start(at)..at].chars().count();
         root.visit(&mut |node| {
             let (NodeShape::Block(NodeMembers::Table(entries))
             | NodeShape::Flow(NodeMembers::Table(entries))) = &node.shape
@@ -79,17 +78,18 @@ impl YamlStyle {
                 return;
             };
             for entry in entries {
-                let key = column(entry.key.start);
+                let key = source.column(entry.key.start);
                 let value = &entry.value;
                 match &value.shape {
                     NodeShape::Block(NodeMembers::Table(_)) => {
-                        unit = unit.or(column(value.range.start)
+                        unit = unit.or(source
+                            .column(value.range.start)
                             .checked_sub(key)
                             .filter(|unit| *unit > 0));
                     }
                     NodeShape::Block(NodeMembers::List(_)) => {
-                        // Many files have their lists at the column of the key, so zero is a style
-                        // of its own.
+                        // Many files have their lists at the column of the key, so zero is a style,
+                        // too.
                         list_unit = list_unit.or(Some(
                             source.indent(value.range.start).len().saturating_sub(key),
                         ));
@@ -135,12 +135,11 @@ impl YamlStyle {
         }
     }
 
-    /// True if a value stands on the line of its key.
+    /// True if a value is on the line of its key.
     pub(crate) fn is_inline(&self, value: &Value) -> bool {
         match value {
             Value::Object(table) => table.is_empty(),
-            // Tables in a list stand on lines of their own even here: in brackets nobody could read
-            // them.
+            // Tables in a list have their own lines even here: in brackets nobody could read them.
             Value::Array(items) => {
                 items.is_empty() || (self.flow_lists && !items.iter().any(Value::is_object))
             }
@@ -200,7 +199,7 @@ impl YamlStyle {
     pub(crate) fn item(&self, value: &Value, column: usize) -> String {
         match value {
             Value::Object(table) if !table.is_empty() => {
-                // The entries stand below the first one, behind the dash and its blank.
+                // The entries are below the first one, behind the dash and its blank.
                 let inner = column + 2;
                 let entries: Vec<String> = table
                     .iter()
@@ -222,10 +221,10 @@ impl YamlStyle {
             }
             Value::Object(table) if table.is_empty() => "{}".to_owned(),
             Value::Object(table) => {
-                let entry = |(key, value): (&String, &Value)| {
-                    format!("{}: {}", self.key(key), self.flow(value))
-                };
-                let entries: Vec<String> = table.iter().map(entry).collect();
+                let entries: Vec<String> = table
+                    .iter()
+                    .map(|(key, value)| format!("{}: {}", self.key(key), self.flow(value)))
+                    .collect();
                 let blank = if self.padded { " " } else { "" };
                 format!("{{{blank}{}{blank}}}", entries.join(", "))
             }
@@ -256,9 +255,11 @@ fn is_plain(text: &str) -> bool {
     let is_reserved = RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word));
     let starts_well =
         text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_' || first == '/');
-    let is_safe = |letter: char| letter.is_ascii_alphanumeric() || "_-./+@%$~ :".contains(letter);
-    // A colon before a blank begins a value. Blanks at the end or in a row may get lost in folding.
+    let is_safe = text
+        .chars()
+        .all(|letter| letter.is_ascii_alphanumeric() || "_-./+@%$~ :".contains(letter));
+    // A colon before a blank starts a value. Blanks at the end or in a row may get lost in folding.
     let has_mark =
         text.contains(": ") || text.ends_with(':') || text.ends_with(' ') || text.contains("  ");
-    starts_well && !is_reserved && text.chars().all(is_safe) && !has_mark
+    starts_well && !is_reserved && is_safe && !has_mark
 }

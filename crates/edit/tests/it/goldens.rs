@@ -17,7 +17,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
+use moongate_edit::{Edit, EditAction, EditError, Format, PathStep, edit};
 
 #[derive(Default)]
 struct GoldenCase {
@@ -78,6 +78,11 @@ fn parse_edit(line: &str) -> Edit {
         verb => panic!("no verb {verb:?}"),
     };
     Edit::new(parse_path(path), action)
+}
+
+fn run(format: Format, text: &str, lines: &[String]) -> Result<String, EditError> {
+    let edits: Vec<Edit> = lines.iter().map(|line| parse_edit(line)).collect();
+    edit(format, text, &edits)
 }
 
 fn parse_cases(text: &str) -> Vec<GoldenCase> {
@@ -164,18 +169,8 @@ impl GoldenCase {
 
     /// Makes the edits. Returns the text after, if the case holds or is to be updated.
     fn check(&self, format: Format, update: bool) -> Result<String, String> {
-        let run = |text: &str, lines: &[String]| {
-            edit(
-                format,
-                text,
-                &lines
-                    .iter()
-                    .map(|line| parse_edit(line))
-                    .collect::<Vec<_>>(),
-            )
-        };
         let before = self.varied(&self.before);
-        let result = run(&before, &self.operations);
+        let result = run(format, &before, &self.operations);
         let after = match (result, &self.refused) {
             (Ok(after), None) => after,
             (Ok(after), Some(_)) => return Err(format!("was not refused:\n{after}")),
@@ -186,7 +181,7 @@ impl GoldenCase {
             return Err(format!("has another text after:\n{after}{:?}", after));
         }
         if !self.inverse.is_empty() {
-            let back = run(&after, &self.inverse)
+            let back = run(format, &after, &self.inverse)
                 .map_err(|error| format!("does not lead back: {error}"))?;
             if back != before {
                 return Err(format!("leads back to another text:\n{back}{back:?}"));

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::running_server::RunningServer;
 use crate::search_mode::item_index::ItemGroup;
@@ -16,7 +15,7 @@ use crate::search_mode::ranked_items::RankedItems;
 use crate::search_mode::server_overview::{not_ready_text, state_note};
 use crate::search_mode::text_result::{error_result, text_result};
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, ItemKind, Outcome};
+use moongate_model::{Caller, Outcome};
 use moongate_protocol::Era;
 
 /// Characters of a query that an answer repeats.
@@ -35,6 +34,13 @@ pub(super) struct ItemQuery {
     pub(super) client: &'static str,
 }
 
+impl ItemQuery {
+    /// Returns true if the search includes a server.
+    fn searches(&self, server: &RunningServer) -> bool {
+        self.server.as_ref().is_none_or(|name| *name == server.name)
+    }
+}
+
 impl Endpoint {
     /// Answers a search.
     pub(super) fn find_items(&self, caller: &Caller, query: &ItemQuery) -> Outcome {
@@ -45,7 +51,7 @@ impl Endpoint {
         let servers: Vec<&Arc<RunningServer>> =
             visible.iter().map(|visible| visible.server).collect();
         // A server that the caller may not see gets the answer of one that does not exist. A
-        // refusal of its own would tell its name.
+        // separate refusal would reveal its name.
         if let Some(server) = &query.server
             && !servers.iter().any(|visible| visible.name == *server)
         {
@@ -56,14 +62,6 @@ impl Endpoint {
             );
             return error_result(&text);
         }
-        let is_searched = |kind: ItemKind, route: &CatalogRoute| {
-            query
-                .server
-                .as_ref()
-                .is_none_or(|name| *name == route.upstream.name)
-                && route.form_for(era).is_some()
-                && self.permits(principal, kind, route)
-        };
         // The filter goes into the ranking. A filter afterwards would let hidden items use up the
         // limit.
         let found = self.indexes().rank(
@@ -71,9 +69,13 @@ impl Endpoint {
             query.group,
             &query.text,
             query.limit,
-            is_searched,
+            |kind, route| {
+                query.searches(&route.upstream)
+                    && route.form_for(era).is_some()
+                    && self.permits(principal, kind, route)
+            },
         );
-        // No match is no error: the model should try other words, and not report a failure.
+        // No match isn't an error: the model should try other words, and not report a failure.
         if found.items.is_empty() {
             return text_result(&no_match_text(query, &servers));
         }
@@ -115,13 +117,8 @@ impl Endpoint {
 
 /// Writes the answer to a search that found nothing in these servers.
 pub(super) fn no_match_text(query: &ItemQuery, servers: &[&Arc<RunningServer>]) -> String {
-    let is_searched = |server: &&&Arc<RunningServer>| {
-        query
-            .server
-            .as_ref()
-            .is_none_or(|name| *name == server.name)
-    };
-    let searched: Vec<&Arc<RunningServer>> = servers.iter().filter(is_searched).copied().collect();
+    let searched = servers.iter().filter(|server| query.searches(server));
+    let searched: Vec<&Arc<RunningServer>> = searched.copied().collect();
     let not_ready = not_ready_text(searched.iter().copied());
     // Where no server answers, other words find nothing either.
     let is_any_ready = searched

@@ -1,8 +1,7 @@
 //! Calls of items through meta-tools: like any other call, with an answer that helps a model.
 //!
-//! Owns the call that a meta-tool stands for, and what is added to its end. Does not route it.
-//! Invariant: arguments and results keep their bytes, apart from a text that is appended to a
-//! refusal.
+//! Owns the call behind a meta-tool, and what is added to its end. Does not route it. Invariant:
+//! arguments and results keep their bytes, apart from a text that is appended to a refusal.
 
 use std::sync::Arc;
 
@@ -208,13 +207,15 @@ fn resource_blocks(result: &JsonObject) -> Vec<RawJson> {
         .get("contents")
         .and_then(RawJson::as_array)
         .unwrap_or_default();
-    let embedded = |content: RawJson| {
-        JsonObject::new()
-            .with("type", RawJson::literal("\"resource\""))
-            .with("resource", content)
-            .to_raw()
-    };
-    contents.into_iter().map(embedded).collect()
+    contents
+        .into_iter()
+        .map(|content| {
+            JsonObject::new()
+                .with("type", RawJson::literal("\"resource\""))
+                .with("resource", content)
+                .to_raw()
+        })
+        .collect()
 }
 
 /// Returns the content of a prompt's messages. Several messages each get a line with their role.

@@ -109,7 +109,7 @@ impl GroupIndex {
         for (name, items) in servers {
             let about = items
                 .first()
-                .and_then(|(_, route)| route.upstream.about())
+                .and_then(|(_, route)| route.upstream.description_or_instructions())
                 .unwrap_or_default();
             let title = items
                 .first()
@@ -164,10 +164,10 @@ mod tests {
     use moongate_jsonrpc::json::JsonObject;
 
     fn snapshot(server: &str, tools: &[&str]) -> Arc<Snapshot> {
-        let tool = |name: &&str| {
-            JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap()
-        };
-        let entry = testing::running_server(server, ItemKind::Tools, tools.iter().map(tool));
+        let tools = tools
+            .iter()
+            .map(|name| JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap());
+        let entry = testing::running_server(server, ItemKind::Tools, tools);
         let rules = NameRules {
             separator: "__".to_owned(),
             max_length: 64,

@@ -114,28 +114,29 @@ fn prompt_signature(name: &str, prompt: &JsonObject) -> String {
         .get("arguments")
         .and_then(RawJson::as_array)
         .unwrap_or_default();
-    let argument = |argument: JsonObject| {
-        let is_required = argument
-            .get("required")
-            .is_some_and(|required| required.bytes() == "true");
-        let name = argument.get_string("name")?;
-        // A server chooses the name of an argument: `summary` bounds it, and keeps it in one line.
-        Some(format!(
-            "{}{}",
-            moongate_search::summary(&name),
-            if is_required { "" } else { "?" }
-        ))
-    };
     let arguments = arguments
         .iter()
         .take(PROMPT_ARGUMENTS_MAX)
         .filter_map(RawJson::as_object)
-        .filter_map(argument);
+        .filter_map(|argument| argument_signature(&argument));
     format!(
         "{}({})",
         one_line(name),
         arguments.collect::<Vec<_>>().join(", ")
     )
+}
+
+fn argument_signature(argument: &JsonObject) -> Option<String> {
+    let is_required = argument
+        .get("required")
+        .is_some_and(|required| required.bytes() == "true");
+    let name = argument.get_string("name")?;
+    // A server chooses the name of an argument: `summary` bounds it, and keeps it in one line.
+    Some(format!(
+        "{}{}",
+        moongate_search::summary(&name),
+        if is_required { "" } else { "?" }
+    ))
 }
 
 /// Returns a text of others in one line.

@@ -21,15 +21,15 @@ pub(super) struct ItemTexts {
 impl ItemTexts {
     pub(super) fn read(kind: ItemKind, route: &CatalogRoute) -> Self {
         let listed = route.form.listed.as_object().unwrap_or_default();
-        let text = |key: &str| listed.get_string(key);
         let own_name = match kind {
             ItemKind::Tools | ItemKind::Prompts => route.local.clone(),
             // The key is a URI, which says less than the name.
             ItemKind::Resources | ItemKind::Templates => {
-                text("name").unwrap_or_else(|| route.local.clone())
+                let name = listed.get_string("name");
+                name.unwrap_or_else(|| route.local.clone())
             }
         };
-        let parts = [text("title"), text("description")];
+        let parts = ["title", "description"].map(|key| listed.get_string(key));
         let description = parts
             .iter()
             .flatten()
@@ -63,7 +63,7 @@ impl ItemTexts {
     }
 }
 
-/// Returns a value as text. What is no UTF-8 is no JSON either.
+/// Returns a value as text. Text that is not UTF-8 is not JSON either.
 pub(super) fn json_text(raw: &RawJson) -> &str {
     std::str::from_utf8(raw.bytes()).unwrap_or_default()
 }
@@ -73,15 +73,15 @@ fn prompt_arguments(prompt: &JsonObject) -> Vec<ArgumentText> {
         .get("arguments")
         .and_then(RawJson::as_array)
         .unwrap_or_default();
-    let text =
-        |argument: &JsonObject, key: &str| argument.get_string(key).map(|text| text.to_string());
-    let read = |argument: JsonObject| {
-        let description = text(&argument, "description").unwrap_or_default();
-        text(&argument, "name").map(|name| ArgumentText { name, description })
-    };
     arguments
         .iter()
         .filter_map(RawJson::as_object)
-        .filter_map(read)
+        .filter_map(|argument| {
+            let description = argument.get_string("description");
+            Some(ArgumentText {
+                name: argument.get_string("name")?.to_string(),
+                description: description.map(|text| text.to_string()).unwrap_or_default(),
+            })
+        })
         .collect()
 }

@@ -48,12 +48,11 @@ impl MetaArguments {
     /// Names the members that the tool does not have, if there are any: "`a` is no argument of
     /// call_tool".
     pub(super) fn stray_members(&self) -> Option<String> {
-        let is_stray = |key: &&str| self.given(key).is_some() && !self.tool.has_argument(key);
         let keys = self
             .members
             .iter()
             .map(|(key, _)| key.as_str())
-            .filter(is_stray)
+            .filter(|key| self.member(key).is_some() && !self.tool.has_argument(key))
             .take(STRAY_MAX);
         let names: Vec<String> = keys
             .map(|key| format!("`{}`", moongate_search::summary(key)))
@@ -76,7 +75,7 @@ impl MetaArguments {
 
     /// Returns a text without spaces around it, if it is there.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<ByteString>, ArgumentProblem> {
-        let Some(raw) = self.given(key) else {
+        let Some(raw) = self.member(key) else {
             return Ok(None);
         };
         let text = raw
@@ -87,7 +86,7 @@ impl MetaArguments {
 
     /// Returns the number of hits that are wanted.
     pub(super) fn limit(&self) -> Result<usize, ArgumentProblem> {
-        let Some(raw) = self.given("limit") else {
+        let Some(raw) = self.member("limit") else {
             return Ok(LIMIT_DEFAULT);
         };
         // Some models write whole numbers as `5.0`, or as a text.
@@ -115,44 +114,34 @@ impl MetaArguments {
 
     /// Returns the names of tools. A lone name needs no array, and an array may be a text.
     pub(super) fn names(&self) -> Result<Vec<ByteString>, ArgumentProblem> {
-        let wrong = || {
-            self.problem(&format!(
-                "`names` must be an array of 1 to {NAMES_MAX} names of tools."
-            ))
-        };
-        let raw = self.given("names").ok_or_else(wrong)?;
-        let several = |raw: &RawJson| {
-            raw.as_array()?
-                .iter()
-                .map(RawJson::as_text)
-                .collect::<Option<Vec<_>>>()
-        };
-        let names = match raw.as_text() {
-            Some(text) => parse_text(&text)
+        let names = match self.member("names").map(|raw| (raw, raw.as_text())) {
+            Some((_, Some(text))) => parse_text(&text)
                 .as_ref()
-                .and_then(several)
+                .and_then(text_array)
                 .or(Some(vec![text])),
-            None => several(raw),
+            Some((raw, None)) => text_array(raw),
+            None => None,
         };
-        let names = names.ok_or_else(wrong)?;
-        if names.is_empty() || names.len() > NAMES_MAX {
-            Err(wrong())
-        } else {
-            Ok(names.iter().map(trimmed).collect())
+        match names {
+            Some(names) if (1..=NAMES_MAX).contains(&names.len()) => {
+                Ok(names.iter().map(trimmed).collect())
+            }
+            _ => Err(self.problem(&format!(
+                "`names` must be an array of 1 to {NAMES_MAX} names of tools."
+            ))),
         }
     }
 
     /// Returns the bytes of an object, if it is there. Models often write one as a string.
     pub(super) fn object(&self, key: &str) -> Result<Option<RawJson>, ArgumentProblem> {
-        let wrong = || {
+        object_text(self.member(key)).map_err(|()| {
             self.problem(&format!(
                 "`{key}` must be a JSON object, such as {{\"path\": \"a.txt\"}}."
             ))
-        };
-        object_text(self.given(key)).map_err(|()| wrong())
+        })
     }
 
-    fn given(&self, key: &str) -> Option<&RawJson> {
+    fn member(&self, key: &str) -> Option<&RawJson> {
         // Models write `null` for arguments that they leave out.
         self.members.get(key).filter(|raw| !raw.is_null())
     }
@@ -193,6 +182,11 @@ fn parse_text(text: &str) -> Option<RawJson> {
     RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).ok()
 }
 
+/// Returns the texts of an array that has nothing else.
+fn text_array(raw: &RawJson) -> Option<Vec<ByteString>> {
+    raw.as_array()?.iter().map(RawJson::as_text).collect()
+}
+
 fn trimmed(text: &ByteString) -> ByteString {
     ByteString::from(text.trim())
 }
@@ -209,21 +203,33 @@ mod tests {
         result.unwrap_err().0
     }
 
+    fn read_search(json: &'static str) -> MetaArguments {
+        read(MetaTool::SearchTools, json).unwrap()
+    }
+
+    fn stray_members(json: &'static str) -> Option<String> {
+        read(MetaTool::CallTool, json).unwrap().stray_members()
+    }
+
+    fn arguments_object(json: &'static str) -> Result<Option<RawJson>, ArgumentProblem> {
+        read(MetaTool::CallTool, json).unwrap().object("arguments")
+    }
+
     #[test]
     fn what_is_wrong_is_answered_with_what_is_right() {
-        let search = |json| read(MetaTool::SearchTools, json).unwrap();
         let signature =
             "\nArguments of search_tools: search_tools(query: string, server?: string, ";
-        let missing = problem(search("{}").text("query"));
+        let missing = problem(read_search("{}").text("query"));
         assert!(
             missing.starts_with(&format!("`query` is missing.{signature}")),
             "{missing}"
         );
         assert!(
-            problem(search(r#"{"query":" "}"#).text("query")).starts_with("`query` is missing.")
+            problem(read_search(r#"{"query":" "}"#).text("query"))
+                .starts_with("`query` is missing.")
         );
         assert!(
-            problem(search(r#"{"query":7}"#).text("query"))
+            problem(read_search(r#"{"query":7}"#).text("query"))
                 .starts_with("`query` must be a string.")
         );
         for limit in [
@@ -237,7 +243,7 @@ mod tests {
             );
         }
         assert!(
-            problem(search(r#"{"detail":"all"}"#).wants_full())
+            problem(read_search(r#"{"detail":"all"}"#).wants_full())
                 .contains("\"signature\" or \"full\"")
         );
         for names in [
@@ -260,17 +266,13 @@ mod tests {
     #[test]
     fn slips_of_models_are_accepted() {
         let search = read(MetaTool::SearchTools, r#"{"limit":5.0,"server":null}"#).unwrap();
-        assert_eq!(
-            (search.limit(), search.optional_text("server")),
-            (Ok(5), Ok(None))
-        );
+        assert_eq!(search.limit(), Ok(5));
+        assert_eq!(search.optional_text("server"), Ok(None));
         let whole = read(MetaTool::SearchTools, r#""{\"query\":\"x\"}""#).unwrap();
         assert_eq!(whole.text("query").as_deref(), Ok("x"));
         let number = read(MetaTool::SearchTools, r#"{"limit":" 3","server":" "}"#).unwrap();
-        assert_eq!(
-            (number.limit(), number.optional_text("server")),
-            (Ok(3), Ok(None))
-        );
+        assert_eq!(number.limit(), Ok(3));
+        assert_eq!(number.optional_text("server"), Ok(None));
         for (names, read_as) in [
             (r#""a ""#, &["a"][..]),
             (r#""[\"a\", \" b\"]""#, &["a", "b"]),
@@ -295,40 +297,41 @@ mod tests {
 
     #[test]
     fn members_of_no_argument_are_named() {
-        let stray = |json| read(MetaTool::CallTool, json).unwrap().stray_members();
-        assert_eq!(stray(r#"{"name":"a","arguments":{},"args":null}"#), None);
         assert_eq!(
-            stray(r#"{"name":"a","args":{}}"#).as_deref(),
+            stray_members(r#"{"name":"a","arguments":{},"args":null}"#),
+            None
+        );
+        assert_eq!(
+            stray_members(r#"{"name":"a","args":{}}"#).as_deref(),
             Some("`args` is no argument of call_tool")
         );
-        let two = stray(r#"{"name":"a","b\nc":1,"d":2}"#);
+        let two = stray_members(r#"{"name":"a","b\nc":1,"d":2}"#);
         assert_eq!(
             two.as_deref(),
             Some("`b c` and `d` are no arguments of call_tool")
         );
         let long = format!(r#"{{"name":"a","{}":1}}"#, "x".repeat(100_000));
-        assert!(stray(long.leak()).is_some_and(|text| text.len() < 400));
+        assert!(stray_members(long.leak()).is_some_and(|text| text.len() < 400));
     }
 
     #[test]
     fn objects_keep_their_bytes_and_may_be_strings() {
-        let object = |json| read(MetaTool::CallTool, json).unwrap().object("arguments");
         assert_eq!(
-            object(r#"{"arguments":{ "n":1.0 }}"#)
+            arguments_object(r#"{"arguments":{ "n":1.0 }}"#)
                 .unwrap()
                 .unwrap()
                 .bytes(),
             r#"{ "n":1.0 }"#.as_bytes()
         );
         assert_eq!(
-            object(r#"{"arguments":"{ \"n\":1.0 }"}"#)
+            arguments_object(r#"{"arguments":"{ \"n\":1.0 }"}"#)
                 .unwrap()
                 .unwrap()
                 .bytes(),
             r#"{ "n":1.0 }"#.as_bytes()
         );
         for none in ["{}", r#"{"arguments":null}"#, r#"{"arguments":""}"#] {
-            assert_eq!(object(none), Ok(None), "{none}");
+            assert_eq!(arguments_object(none), Ok(None), "{none}");
         }
         for wrong in [
             r#"{"arguments":[]}"#,
@@ -337,7 +340,7 @@ mod tests {
             r#"{"arguments":"[1]"}"#,
         ] {
             assert!(
-                problem(object(wrong)).starts_with("`arguments` must be a JSON object"),
+                problem(arguments_object(wrong)).starts_with("`arguments` must be a JSON object"),
                 "{wrong}"
             );
         }

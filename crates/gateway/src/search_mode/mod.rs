@@ -84,18 +84,7 @@ impl Endpoint {
             let answer = refuse_stray_members(tool, arguments, stray)?;
             return Ok(self.answer_from_catalog(caller, LocalCall::from_call(&call), answer));
         }
-        let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
-            let text = arguments.text("query")?;
-            let server = arguments.optional_text("server")?;
-            Ok(ItemQuery {
-                group,
-                text,
-                server,
-                limit: arguments.limit()?,
-                full,
-                client: caller.revision,
-            })
-        };
+        let client = caller.revision;
         let answer: LocalAnswer = match tool {
             MetaTool::CallTool | MetaTool::CallReadonlyTool => {
                 let key = arguments.text("name")?;
@@ -130,11 +119,16 @@ impl Endpoint {
                 };
                 return Ok(self.call_named_item(caller, call, item));
             }
-            MetaTool::SearchTools => {
-                answer_query(query(ItemGroup::Tools, arguments.wants_full()?)?)
+            MetaTool::SearchTools => answer_query(ItemQuery {
+                full: arguments.wants_full()?,
+                ..read_query(arguments, ItemGroup::Tools, client)?
+            }),
+            MetaTool::SearchResources => {
+                answer_query(read_query(arguments, ItemGroup::Resources, client)?)
             }
-            MetaTool::SearchResources => answer_query(query(ItemGroup::Resources, false)?),
-            MetaTool::SearchPrompts => answer_query(query(ItemGroup::Prompts, false)?),
+            MetaTool::SearchPrompts => {
+                answer_query(read_query(arguments, ItemGroup::Prompts, client)?)
+            }
             MetaTool::DescribeTool => {
                 let names = arguments.names()?;
                 Box::new(move |endpoint, caller| endpoint.describe_tools(caller, &names))
@@ -191,13 +185,12 @@ impl Endpoint {
         with_tasks: bool,
     ) -> Vec<RawJson> {
         let may_be_task = with_tasks && self.task_capabilities().is_some();
-        let render = |tool: MetaTool| match may_be_task && tool.calls_tools() {
-            true => moongate_protocol::offer_as_task(&tool.definition())
-                .unwrap_or_else(|| tool.definition()),
-            false => tool.definition(),
-        };
         self.listed_meta_tools(rules, snapshot)
-            .map(render)
+            .map(|tool| match may_be_task && tool.calls_tools() {
+                true => moongate_protocol::offer_as_task(&tool.definition())
+                    .unwrap_or_else(|| tool.definition()),
+                false => tool.definition(),
+            })
             .collect()
     }
 
@@ -206,20 +199,20 @@ impl Endpoint {
         rules: &SearchRules,
         snapshot: &Snapshot,
     ) -> impl Iterator<Item = MetaTool> {
-        let is_listed = |tool: &MetaTool| match tool {
-            // The principal does not count here: a search for denied items finds nothing anyway.
-            MetaTool::SearchResources | MetaTool::ReadResource => {
-                self.has_items(ItemGroup::Resources, snapshot)
-            }
-            MetaTool::SearchPrompts | MetaTool::GetPrompt => {
-                self.has_items(ItemGroup::Prompts, snapshot)
-            }
-            _ => true,
-        };
         MetaTool::ALL
             .into_iter()
             .filter(|tool| tool.is_enabled(rules))
-            .filter(is_listed)
+            .filter(|tool| match tool {
+                // The principal does not count here: a search for denied items finds nothing
+                // anyway.
+                MetaTool::SearchResources | MetaTool::ReadResource => {
+                    self.has_items(ItemGroup::Resources, snapshot)
+                }
+                MetaTool::SearchPrompts | MetaTool::GetPrompt => {
+                    self.has_items(ItemGroup::Prompts, snapshot)
+                }
+                _ => true,
+            })
     }
 
     /// Returns true if any server of this endpoint lists items of a group.
@@ -253,6 +246,22 @@ fn refuse_stray_members(
     Ok(Box::new(move |endpoint, caller| {
         endpoint.refuse_misplaced(caller, &id, &stray)
     }))
+}
+
+/// Reads the arguments of a search for signatures.
+fn read_query(
+    arguments: &MetaArguments,
+    group: ItemGroup,
+    client: &'static str,
+) -> Result<ItemQuery, ArgumentProblem> {
+    Ok(ItemQuery {
+        group,
+        text: arguments.text("query")?,
+        server: arguments.optional_text("server")?,
+        limit: arguments.limit()?,
+        full: false,
+        client,
+    })
 }
 
 fn answer_query(query: ItemQuery) -> LocalAnswer {

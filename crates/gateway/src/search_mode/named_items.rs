@@ -48,7 +48,7 @@ impl Endpoint {
         outcome
     }
 
-    /// Refuses members that stand beside the arguments of an item, and shows where they belong.
+    /// Refuses members that are next to the arguments of an item, and shows where they belong.
     pub(super) fn refuse_misplaced(&self, caller: &Caller, id: &ItemId, stray: &str) -> Outcome {
         let signature = self.item_signature(caller, id);
         let how = signature.map(|signature| arguments_text(&id.1, &signature));
@@ -66,18 +66,19 @@ impl Endpoint {
         Some(self.summarize(id.0, route, form).signature)
     }
 
+    fn lists_meta_tool(&self, tool: MetaTool) -> bool {
+        let snapshot = self.generation.snapshot.load();
+        self.search_rules().is_some_and(|rules| {
+            self.listed_meta_tools(rules, &snapshot)
+                .any(|listed| listed == tool)
+        })
+    }
+
     /// Returns the text about an unknown item.
     pub(super) fn unknown_text(&self, principal: &Principal, id: &ItemId) -> String {
         let (kind, key) = id;
-        let is_listed = |tool: &MetaTool| {
-            let rules = self.search_rules();
-            let snapshot = self.generation.snapshot.load();
-            rules.is_some_and(|rules| {
-                self.listed_meta_tools(rules, &snapshot)
-                    .any(|listed| listed == *tool)
-            })
-        };
-        match MetaTool::from_name(key).filter(|tool| *kind == ItemKind::Tools && is_listed(tool)) {
+        let tool = MetaTool::from_name(key);
+        match tool.filter(|tool| *kind == ItemKind::Tools && self.lists_meta_tool(*tool)) {
             Some(tool) => format!("{} is called directly: {}", tool.name(), tool.signature()),
             None => format!(
                 "Unknown {}: {}. {}",
@@ -114,7 +115,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if a name begins as those of a server do.
+    /// Returns true if a name starts as those of a server do.
     fn is_of_server(&self, server: &RunningServer, name: &str) -> bool {
         let beginning = self
             .generation
@@ -130,7 +131,7 @@ impl Endpoint {
         (kind, key): &ItemId,
     ) -> Option<(&'a Arc<CatalogRoute>, &'a ItemForm)> {
         let route = snapshot.find_exposed(*kind, key)?;
-        // A hidden item is unknown here, since its definition would tell that it exists.
+        // A hidden item is unknown here, since its definition would reveal that it exists.
         let form = route.form_for(moongate_protocol::era_of(caller.revision))?;
         (!route.hidden && self.permits(&caller.principal, *kind, route)).then_some((route, form))
     }

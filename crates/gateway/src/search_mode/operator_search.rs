@@ -5,7 +5,6 @@
 
 use crate::Gateway;
 use crate::catalog::estimate_tokens;
-use crate::catalog_route::CatalogRoute;
 use crate::endpoint_coverage::EndpointCoverage;
 use crate::search_mode::find_items::{ItemQuery, no_match_text};
 use crate::search_mode::is_meta_name;
@@ -74,13 +73,10 @@ impl Gateway {
             return None;
         }
         let snapshot = endpoint.generation.snapshot.load();
-        let is_shown = |route: &CatalogRoute| {
+        let always = snapshot.iter(ItemKind::Tools).filter(|route| {
             let is_always = rules.always.matches(&route.exposed) && !is_meta_name(&route.exposed);
             is_always && !route.hidden && endpoint.offers(ItemKind::Tools, route)
-        };
-        let always = snapshot
-            .iter(ItemKind::Tools)
-            .filter(|route| is_shown(route));
+        });
         let mut tools = endpoint.list_meta_tools(rules, &snapshot, false);
         tools.extend(
             always.map(|route| endpoint.listed_definition(ItemKind::Tools, route, &route.form)),
@@ -101,13 +97,12 @@ impl Gateway {
         words: &str,
         limit: usize,
     ) -> Vec<ByteString> {
-        let is_covered = |_, route: &CatalogRoute| coverage.has_tool(route);
         let ranked = self.context.item_indexes.rank(
             &self.snapshot(),
             ItemGroup::Tools,
             words,
             limit,
-            is_covered,
+            |_, route| coverage.has_tool(route),
         );
         ranked
             .items
@@ -128,13 +123,15 @@ impl Gateway {
         let words = words.to_owned();
         let found = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
-            // `offers` and not `permits`: an operator is no principal, so rules of keys do not
+            // `offers` and not `permits`: an operator isn't a principal, so rules of keys do not
             // apply.
-            let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
-            let found =
-                endpoint
-                    .indexes()
-                    .rank(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
+            let found = endpoint.indexes().rank(
+                &snapshot,
+                ItemGroup::Tools,
+                &words,
+                limit,
+                |kind, route| endpoint.offers(kind, route),
+            );
             let tools = found.items.into_iter().map(|item| {
                 let summary = endpoint.summarize(item.kind, &item.route, &item.route.form);
                 FoundTool {
@@ -171,11 +168,13 @@ impl Gateway {
         };
         let answer = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
-            let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
-            let found =
-                endpoint
-                    .indexes()
-                    .rank(&snapshot, group, &query.text, query.limit, is_offered);
+            let found = endpoint.indexes().rank(
+                &snapshot,
+                group,
+                &query.text,
+                query.limit,
+                |kind, route| endpoint.offers(kind, route),
+            );
             if found.items.is_empty() {
                 return no_match_text(&query, &endpoint.servers().collect::<Vec<_>>());
             }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
 use crate::search_mode::item_index::{ItemGroup, ItemIndexes};
-use crate::search_mode::item_texts::ItemId;
 use moongate_model::ItemKind;
 
 /// Items that fit, best first.
@@ -46,14 +45,18 @@ impl ItemIndexes {
         // Counted in the filter, which sees each item once. A second walk would look up every route
         // again.
         let total = Cell::new(0);
-        let is_searched = |(kind, key): &ItemId| {
-            let route = snapshot.find_exposed(*kind, key);
-            let is_searched = route.is_some_and(|route| !route.hidden && is_visible(*kind, route));
-            total.set(total.get() + usize::from(is_searched));
-            is_searched
-        };
-        // One more than wanted tells whether there are more.
-        let mut hits = index.search(text, is_searched, limit + 1);
+        let mut hits = index.search(
+            text,
+            |(kind, key)| {
+                let route = snapshot.find_exposed(*kind, key);
+                let is_searched =
+                    route.is_some_and(|route| !route.hidden && is_visible(*kind, route));
+                total.set(total.get() + usize::from(is_searched));
+                is_searched
+            },
+            // One over the limit shows whether there are more.
+            limit + 1,
+        );
         let has_more = hits.len() > limit;
         hits.truncate(limit);
         let items = hits.into_iter().filter_map(|hit| {

@@ -15,7 +15,7 @@ use moongate_model::{Outcome, Principal, UpstreamState};
 const INSTRUCTIONS_MAX: usize = 512;
 /// Words about a server in the instructions.
 const WORDS_MAX: usize = 12;
-/// Room for the line about servers without a line of their own.
+/// Room for the line about servers without their own line.
 const REST_LINE: usize = 40;
 
 impl Endpoint {
@@ -26,7 +26,7 @@ impl Endpoint {
         let mut lines = vec![format!("{}.", count(servers.len(), "server"))];
         for VisibleServer { server, tools } in servers {
             let about = server
-                .about()
+                .description_or_instructions()
                 .map(|text| moongate_search::summary(&text))
                 .unwrap_or_default();
             let about = if about.is_empty() {
@@ -56,7 +56,7 @@ pub(crate) fn search_instructions(servers: &[&Arc<RunningServer>]) -> String {
             .to_owned();
     for (n, server) in servers.iter().enumerate() {
         let about = server
-            .about()
+            .description_or_instructions()
             .map(|text| moongate_search::summary(&text))
             .unwrap_or_default();
         let words: Vec<&str> = about
@@ -94,15 +94,11 @@ pub(super) fn state_note(state: UpstreamState) -> Option<&'static str> {
 /// Writes which of these servers are not ready, and why, as a sentence after a space. Nothing if
 /// all are.
 pub(super) fn not_ready_text<'a>(servers: impl Iterator<Item = &'a Arc<RunningServer>>) -> String {
-    let note = |server: &Arc<RunningServer>| {
-        Some((
-            server.settings.name.clone(),
-            state_note(server.status().state)?,
-        ))
-    };
     let waiting: Vec<String> = servers
-        .filter_map(note)
-        .map(|(name, why)| format!("{name} ({why})"))
+        .filter_map(|server| {
+            let why = state_note(server.status().state)?;
+            Some(format!("{} ({why})", server.settings.name))
+        })
         .collect();
     if waiting.is_empty() {
         String::new()

@@ -17,7 +17,7 @@ pub(super) fn text_result(text: &str) -> Outcome {
     content_result(&[text_block(text)])
 }
 
-/// Builds a result that tells a model what went wrong.
+/// Builds a result that shows a model what went wrong.
 // 2025-11-25/server/tools.mdx, Error Handling: such errors "contain actionable feedback that
 // language models can use to self-correct and retry with adjusted parameters".
 pub(super) fn error_result(text: &str) -> Outcome {

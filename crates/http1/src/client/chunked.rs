@@ -128,7 +128,8 @@ impl ChunkedDecoder {
             }
             (ChunkState::DataReturn, b'\r') => Ok(ChunkState::DataEnd),
             (ChunkState::DataEnd, b'\n') => Ok(ChunkState::Size),
-            // Never skipped: the next response on this connection would begin in the wrong place.
+            // Never skipped: the next response on this connection would start at the wrong
+            // position.
             (ChunkState::DataReturn | ChunkState::DataEnd, _) => {
                 Err(ParseError("a chunk is longer than its size"))
             }
@@ -321,38 +322,47 @@ mod tests {
         }
     }
 
+    fn chunk_with_extension(length: usize) -> String {
+        format!("2;{}\r\nok\r\n", "x".repeat(length))
+    }
+
+    fn trailer_of_lines(lines: usize) -> String {
+        format!("0\r\n{}\r\n", "A: b\r\n".repeat(lines))
+    }
+
+    fn trailer_of_length(length: usize) -> String {
+        format!("0\r\nA:{}\r\n\r\n", "b".repeat(length - 2))
+    }
+
     #[test]
     fn chunk_extensions_and_trailers_are_bounded() {
-        let extension = |length: usize| format!("2;{}\r\nok\r\n", "x".repeat(length));
-        let fits = extension(usize::from(LINE_MAX) - 1);
+        let fits = chunk_with_extension(usize::from(LINE_MAX) - 1);
         // The limit is for each chunk: a stream may be long.
         let many = fits.repeat(20) + "0\r\n\r\n";
         assert_eq!(
             decode(&[many.as_bytes()]),
             Ok(("ok".repeat(20).into(), many.len(), true))
         );
-        let long = extension(usize::from(LINE_MAX));
+        let long = chunk_with_extension(usize::from(LINE_MAX));
         assert_eq!(
             decode(&[long.as_bytes()]),
             Err("the extensions of a chunk are longer than 4 KiB")
         );
-        let trailer = |lines| format!("0\r\n{}\r\n", "A: b\r\n".repeat(lines));
         assert_eq!(
-            decode(&[trailer(100).as_bytes()]),
+            decode(&[trailer_of_lines(100).as_bytes()]),
             Ok((vec![], 100 * 6 + 5, true))
         );
         assert_eq!(
-            decode(&[trailer(101).as_bytes()]),
+            decode(&[trailer_of_lines(101).as_bytes()]),
             Err("the trailer has more than 100 lines")
         );
-        let trailer = |length: usize| format!("0\r\nA:{}\r\n\r\n", "b".repeat(length - 2));
         let longest = usize::from(TRAILER_MAX);
         assert_eq!(
-            decode(&[trailer(longest).as_bytes()]),
+            decode(&[trailer_of_length(longest).as_bytes()]),
             Ok((vec![], longest + 7, true))
         );
         assert_eq!(
-            decode(&[trailer(longest + 1).as_bytes()]),
+            decode(&[trailer_of_length(longest + 1).as_bytes()]),
             Err("the trailer is longer than 16 KiB")
         );
     }
@@ -365,10 +375,9 @@ mod tests {
             chunks.decode(b"ffffffffffffffff\r\nabc", &mut out).unwrap(),
             21
         );
-        assert_eq!(
-            (&out[..], chunks.remaining, chunks.is_finished()),
-            (&b"abc"[..], u64::MAX - 3, false)
-        );
+        assert_eq!(&out[..], b"abc");
+        assert_eq!(chunks.remaining, u64::MAX - 3);
+        assert!(!chunks.is_finished());
     }
 
     fn written(parts: &[Vec<u8>], extension: &str, trailer: &str) -> Vec<u8> {

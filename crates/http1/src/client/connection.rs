@@ -76,7 +76,7 @@ impl ClientConnection {
         self.keep_alive && self.request.is_none() && self.stream.is_idle()
     }
 
-    /// Asks the kernel whether an idle connection is still open. The runtime may not have been told
+    /// Asks the kernel whether an idle connection is still open. The runtime may not have heard
     /// yet.
     pub(super) fn peek_is_open(&self) -> bool {
         self.stream.peek_is_idle()
@@ -246,19 +246,22 @@ mod tests {
         template.request(&Method::POST, "*/*", &[], Bytes::from(vec![b'x'; body]))
     }
 
+    fn failure_text(failure: SendError) -> String {
+        match failure {
+            SendError::NotSent(_, error) => format!("unsent: {error}"),
+            SendError::Broken(broken) => broken.to_string(),
+        }
+    }
+
     /// Returns the status and text of a response, or the error.
     async fn answer(
         connection: &mut ClientConnection,
         request: Box<EncodedRequest>,
     ) -> Result<(u16, String), String> {
-        let failed = |failure| match failure {
-            SendError::NotSent(_, error) => format!("unsent: {error}"),
-            SendError::Broken(broken) => broken.to_string(),
-        };
         let (head, mut body) = connection
             .exchange(request)
             .await
-            .map_err(failed)?
+            .map_err(failure_text)?
             .into_parts();
         let mut text = BytesMut::new();
         while std::future::poll_fn(|cx| body.poll_fill(connection, cx, &mut text))
@@ -284,7 +287,7 @@ mod tests {
             .unwrap();
     }
 
-    /// Runs a server that reads one request, writes `pieces` one after another, and closes if told
+    /// Runs a server that reads one request, writes `pieces` one after another, and closes if asked
     /// to.
     async fn meet(
         pieces: Vec<Vec<u8>>,
@@ -351,14 +354,9 @@ mod tests {
                     Ok((expected.0, expected.1.to_owned())),
                     "{text:?}"
                 );
-                assert_eq!(
-                    (
-                        connection.is_ready(),
-                        connection.is_ready() && connection.peek_is_open()
-                    ),
-                    (keep_alive, keep_alive),
-                    "{text:?}"
-                );
+                assert_eq!(connection.is_ready(), keep_alive, "{text:?}");
+                let is_open = connection.is_ready() && connection.peek_is_open();
+                assert_eq!(is_open, keep_alive, "{text:?}");
             }
         }
     }
@@ -367,10 +365,8 @@ mod tests {
     async fn a_body_without_a_length_ends_with_its_connection() {
         let pieces = ["HTTP/1.1 200 OK\r\n\r\n", "o", "k"].map(|piece| piece.as_bytes().to_vec());
         let (answered, connection, _server) = meet(pieces.to_vec(), true).await;
-        assert_eq!(
-            (answered, connection.is_ready()),
-            (Ok((200, "ok".to_owned())), false)
-        );
+        assert_eq!(answered, Ok((200, "ok".to_owned())));
+        assert!(!connection.is_ready());
     }
 
     #[tokio::test]
@@ -433,14 +429,14 @@ mod tests {
             until(|| !connection.is_ready()).await;
         }
         // After the response.
-        let whole = || vec![b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()];
-        let (_, connection, mut server) = meet(whole(), false).await;
+        let whole = vec![b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()];
+        let (_, connection, mut server) = meet(whole.clone(), false).await;
         assert!(connection.is_ready() && connection.peek_is_open());
         server.write_all(b"!").await.unwrap();
         until(|| !connection.peek_is_open()).await;
         until(|| !connection.is_ready()).await;
         // The end of the connection.
-        let (_, connection, server) = meet(whole(), false).await;
+        let (_, connection, server) = meet(whole, false).await;
         drop(server);
         until(|| !connection.peek_is_open()).await;
         until(|| !connection.is_ready()).await;
@@ -526,7 +522,8 @@ mod tests {
                 .await
                 .unwrap()
             {}
-            assert_eq!((all.len(), all.as_ptr()), (length, start));
+            assert_eq!(all.len(), length);
+            assert_eq!(all.as_ptr(), start);
             assert!(all.iter().all(|b| *b == b'y'));
         };
         tokio::join!(reading, serving);

@@ -56,7 +56,7 @@ impl BodyDecoder {
         match &self.remaining {
             BodyRemaining::Length(left) => *left == 0,
             BodyRemaining::Chunks(chunks) => chunks.is_finished(),
-            // Only the end of the connection tells, so such a connection is never used again.
+            // Only the end of the connection shows it, so such a connection is never used again.
             BodyRemaining::UntilClose => false,
         }
     }

@@ -124,7 +124,7 @@ impl HeadFacts {
             }
         } else if *name == TRANSFER_ENCODING {
             if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                // The gateway offers no other coding: it sends no `TE` header of its own.
+                // The gateway offers no other coding: it sends no `TE` header itself.
                 return Err(ParseError(
                     "its Transfer-Encoding is another one than chunked",
                 ));
@@ -395,23 +395,28 @@ mod tests {
         }
     }
 
+    fn head_of_lines(count: usize) -> String {
+        format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(count))
+    }
+
+    fn head_of_length(length: usize) -> String {
+        format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length - 24))
+    }
+
     #[test]
     fn heads_are_bounded() {
-        let headers = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(count));
         assert_eq!(
-            read(&headers(HEADERS_MAX)),
+            read(&head_of_lines(HEADERS_MAX)),
             Ok((200, BodyFraming::Close, false))
         );
         assert_eq!(
-            read(&headers(HEADERS_MAX + 1)),
+            read(&head_of_lines(HEADERS_MAX + 1)),
             Err("it has more than 100 headers")
         );
-        let filled =
-            |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length - 24));
-        let (_, length) = parse(filled(HEAD_MAX).as_bytes()).unwrap().unwrap();
+        let (_, length) = parse(head_of_length(HEAD_MAX).as_bytes()).unwrap().unwrap();
         assert_eq!(length, HEAD_MAX);
         for end in [HEAD_MAX + 1, HEAD_MAX + 9] {
-            let text = filled(HEAD_MAX + 9);
+            let text = head_of_length(HEAD_MAX + 9);
             assert_eq!(
                 parse(&text.as_bytes()[..end]).unwrap_err().0,
                 "its head is longer than 64 KiB"

@@ -118,7 +118,7 @@ impl EncodedRequest {
                     .poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)]),
             };
             match ready!(written)? {
-                // A stream that accepts no bytes without an error would loop for ever.
+                // A stream that accepts no bytes without an error would loop forever.
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.sent += written,
             }
@@ -173,9 +173,12 @@ mod tests {
         );
     }
 
+    fn authorization(text: &'static str) -> (HeaderName, HeaderValue) {
+        (AUTHORIZATION, HeaderValue::from_static(text))
+    }
+
     #[test]
     fn the_last_of_the_headers_with_one_name_counts() {
-        let own = |text| (AUTHORIZATION, HeaderValue::from_static(text));
         let other = (
             HeaderName::from_static("x-two"),
             HeaderValue::from_static("3"),
@@ -183,7 +186,7 @@ mod tests {
         let request = template().request(
             &Method::GET,
             "*/*",
-            &[own("two"), other, own("three")],
+            &[authorization("two"), other, authorization("three")],
             Bytes::new(),
         );
         assert_eq!(

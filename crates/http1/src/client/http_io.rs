@@ -85,7 +85,7 @@ impl HttpIo {
         }
     }
 
-    /// Waits until the stream is readable, if that can be told without reading.
+    /// Waits until the stream is readable, if that can be seen without reading.
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             HttpIo::Tcp(stream) => stream.poll_read_ready(cx),

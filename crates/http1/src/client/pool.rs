@@ -104,9 +104,10 @@ impl ClientPool {
             // Last in, first out: the rest of the pool grows old and is evicted.
             let (last_used, connection) = self.idle.lock().connections.pop()?;
             let idle = last_used.elapsed();
-            let is_open =
-                |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
-            if idle < self.limits.idle_time && connection.is_ready() && is_open(&connection) {
+            if idle < self.limits.idle_time
+                && connection.is_ready()
+                && (idle < PEEK_AFTER || connection.peek_is_open())
+            {
                 return Some(connection);
             }
         }
@@ -132,10 +133,9 @@ impl ClientPool {
     /// Closes connections that are too old or that the server closed. False if none is left.
     fn evict_idle(&self) -> bool {
         let mut idle = self.idle.lock();
-        let is_usable = |(last_used, connection): &(Instant, Box<ClientConnection>)| {
+        idle.connections.retain(|(last_used, connection)| {
             last_used.elapsed() < self.limits.idle_time && connection.is_ready()
-        };
-        idle.connections.retain(is_usable);
+        });
         idle.has_evictor = !idle.connections.is_empty();
         idle.has_evictor
     }
@@ -232,8 +232,11 @@ mod tests {
 
     impl PoolTestServer {
         async fn send(&self) -> Result<Response<PooledBody>, RequestError<io::Error>> {
-            let connect = || async { TcpStream::connect(self.address).await.map(HttpIo::Tcp) };
-            self.pool.request(request(), connect).await
+            self.pool
+                .request(request(), || async {
+                    TcpStream::connect(self.address).await.map(HttpIo::Tcp)
+                })
+                .await
         }
 
         async fn ask(&self) -> BytesMut {
@@ -316,7 +319,7 @@ mod tests {
         assert_eq!(server.opened(), 5);
         futures_util::future::join_all(answers.into_iter().map(read)).await;
         assert!(server.pool.idle.lock().connections.len() <= 2);
-        // The three without a place first, then the others, without any request.
+        // The three without a slot first, then the others, without any request.
         for _ in 0..5 {
             server.closed.recv().await.unwrap();
         }

@@ -94,7 +94,7 @@ impl PooledBody {
     }
 
     /// Returns the connection to the pool once the body is read. A body dropped earlier closes it,
-    /// which tells the server.
+    /// which shows the server.
     fn release(&mut self) {
         if self.decoder.is_read()
             && let Some((connection, pool)) = self.connection.take()

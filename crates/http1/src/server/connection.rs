@@ -185,7 +185,7 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
                 body: body.freeze(),
             })));
         }
-        // Too short to tell HTTP/2 from HTTP/1: "P" also begins POST and PUT.
+        // Too short to distinguish HTTP/2 from HTTP/1: POST and PUT also start with "P".
         if bytes.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(bytes) {
             (self.read_ahead, self.is_incomplete) = (bytes.to_vec(), true);
             return None;

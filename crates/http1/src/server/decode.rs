@@ -1,6 +1,6 @@
 //! Parser for the head of a simple POST. Owns the decision which requests are simple.
 //!
-//! Does not read bodies. Invariant: an ambiguous request, or one that wants more than a response,
+//! Does not read bodies. Invariant: an ambiguous request, or one that needs more than a response,
 //! is not simple.
 
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ pub(super) struct SimplePost {
     pub(super) length: usize,
 }
 
-/// Parses the request that `bytes` begin with, if it is simple. Simple is a POST of HTTP/1.1 to a
+/// Parses the request that `bytes` start with, if it is simple. Simple is a POST of HTTP/1.1 to a
 /// path without a query, with one length, and without headers that concern the connection.
 pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<SimplePost> {
     // The cheapest test first: most connections that are not simple fail here.
@@ -51,7 +51,7 @@ pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<Simple
         let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
         match name {
             CONTENT_LENGTH if length.is_none() => length = Some(number(header.value)?),
-            // Two lengths, or a length with a transfer coding, are how request smuggling begins.
+            // Two lengths, or a length with a transfer coding, are how request smuggling starts.
             // hyper judges them.
             CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE => return None,
             CONNECTION if !header.value.eq_ignore_ascii_case(b"keep-alive") => return None,
@@ -106,11 +106,11 @@ mod tests {
         let text = "POST /mcp HTTP/1.1\r\nHost: a:1\r\nX-Two:  1 \r\nx-two: 2\r\nContent-Length: \
                     3\r\n\r\n{}!more";
         let SimplePost { head, size, length } = decode_simple_post(text.as_bytes(), 1024).unwrap();
-        assert_eq!((&text[size..], length), ("{}!more", 3));
-        assert_eq!(
-            (head.method, head.uri.path(), head.version),
-            (Method::POST, "/mcp", Version::HTTP_11)
-        );
+        assert_eq!(&text[size..], "{}!more");
+        assert_eq!(length, 3);
+        assert_eq!(head.method, Method::POST);
+        assert_eq!(head.uri.path(), "/mcp");
+        assert_eq!(head.version, Version::HTTP_11);
         assert_eq!(head.headers.len(), 4);
         assert_eq!(head.headers["host"], "a:1");
         assert_eq!(
@@ -119,11 +119,14 @@ mod tests {
         );
     }
 
+    /// Returns a request with another line in its head.
+    fn post_with(line: &str) -> String {
+        format!("POST /mcp HTTP/1.1\r\ncontent-length: 2\r\n{line}\r\n{{}}")
+    }
+
     #[test]
     fn other_requests_fall_back_to_the_routes() {
-        let plainly =
-            |line: &str| format!("POST /mcp HTTP/1.1\r\ncontent-length: 2\r\n{line}\r\n{{}}");
-        assert!(is_plain(&plainly("")) && is_plain(&plainly("Connection: Keep-Alive\r\n")));
+        assert!(is_plain(&post_with("")) && is_plain(&post_with("Connection: Keep-Alive\r\n")));
         for line in [
             "content-length: 2\r\n",
             "Content-Length: 2, 2\r\n",
@@ -137,7 +140,7 @@ mod tests {
             "no colon\r\n",
             "a: \u{1}\r\n",
         ] {
-            assert!(!is_plain(&plainly(line)), "{line:?}");
+            assert!(!is_plain(&post_with(line)), "{line:?}");
         }
         for first in [
             "GET /mcp HTTP/1.1",
@@ -160,8 +163,8 @@ mod tests {
         }
         assert!(!is_plain("POST /mcp HTTP/1.1\r\n\r\n"), "without a length");
         let long = format!("a: {}\r\n", "x".repeat(1024));
-        assert!(!is_plain(&plainly(&long)), "longer than a head may be");
-        let whole = plainly("");
+        assert!(!is_plain(&post_with(&long)), "longer than a head may be");
+        let whole = post_with("");
         for cut in 0..whole.len() - 2 {
             assert!(!is_plain(&whole[..cut]), "cut at {cut}");
         }

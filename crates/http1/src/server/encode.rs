@@ -47,34 +47,35 @@ where
     // RFC 9112, section 6.3: a 204 or 304 response has no body, so it needs no length.
     let bare = head.status == StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED;
     let mut text = Vec::with_capacity(512);
-    let mut put = |parts: &[&str]| {
-        parts
-            .iter()
-            .for_each(|part| text.extend_from_slice(part.as_bytes()))
-    };
-    put(&[
-        "HTTP/1.1 ",
-        head.status.as_str(),
-        " ",
-        head.status.canonical_reason().unwrap_or(""),
-        "\r\ndate: ",
-        date,
-        "\r\n",
-    ]);
+    put(
+        &mut text,
+        &[
+            "HTTP/1.1 ",
+            head.status.as_str(),
+            " ",
+            head.status.canonical_reason().unwrap_or(""),
+            "\r\ndate: ",
+            date,
+            "\r\n",
+        ],
+    );
     if persistence == Persistence::Close {
-        put(&["connection: close\r\n"]);
+        put(&mut text, &["connection: close\r\n"]);
     }
     match &body {
         SendBody::Whole(_) if bare => {}
         SendBody::Whole(parts) => {
             let length: usize = parts.iter().map(Bytes::len).sum();
-            put(&[
-                "content-length: ",
-                itoa::Buffer::new().format(length),
-                "\r\n",
-            ]);
+            put(
+                &mut text,
+                &[
+                    "content-length: ",
+                    itoa::Buffer::new().format(length),
+                    "\r\n",
+                ],
+            );
         }
-        SendBody::Chunks(_) => put(&["transfer-encoding: chunked\r\n"]),
+        SendBody::Chunks(_) => put(&mut text, &["transfer-encoding: chunked\r\n"]),
     }
     for (name, value) in &head.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
@@ -97,6 +98,12 @@ where
         }
     };
     std::future::poll_fn(|cx| out.poll(connection, cx)).await
+}
+
+fn put(text: &mut Vec<u8>, parts: &[&str]) {
+    parts
+        .iter()
+        .for_each(|part| text.extend_from_slice(part.as_bytes()));
 }
 
 /// Response that is being sent.
@@ -172,12 +179,8 @@ struct SendQueue {
 impl SendQueue {
     /// Adds a chunk of a body, or its end (RFC 9112, section 7.1).
     fn chunk(&mut self, chunk: Option<&Bytes>) {
-        let mut push = |part: Bytes| {
-            self.queued += part.len();
-            self.parts.push_back(part);
-        };
         match chunk {
-            None => push(Bytes::from_static(b"0\r\n\r\n")),
+            None => self.push(Bytes::from_static(b"0\r\n\r\n")),
             // An empty chunk would end the body.
             Some(chunk) if chunk.is_empty() => {}
             Some(chunk) if chunk.len() <= COALESCED_MAX => {
@@ -186,14 +189,19 @@ impl SendQueue {
                 let _ = write!(whole, "{:x}\r\n", chunk.len());
                 whole.extend_from_slice(chunk);
                 whole.extend_from_slice(b"\r\n");
-                push(whole.into());
+                self.push(whole.into());
             }
             Some(chunk) => {
-                push(format!("{:x}\r\n", chunk.len()).into());
-                push(chunk.clone());
-                push(Bytes::from_static(b"\r\n"));
+                self.push(format!("{:x}\r\n", chunk.len()).into());
+                self.push(chunk.clone());
+                self.push(Bytes::from_static(b"\r\n"));
             }
         }
+    }
+
+    fn push(&mut self, part: Bytes) {
+        self.queued += part.len();
+        self.parts.push_back(part);
     }
 
     fn poll_send<W: AsyncWrite>(

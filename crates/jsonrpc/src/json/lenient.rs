@@ -28,7 +28,7 @@ pub enum ValueChange {
 
 impl RawJson {
     /// Parses one level of the value with any number of members. Of a repeated key the last value
-    /// counts, as in the parsers of JavaScript and Python. `None` if the value is no object.
+    /// counts, as in the parsers of JavaScript and Python. `None` if the value isn't an object.
     pub fn as_lenient_object(&self) -> Option<JsonObject> {
         let bytes = self.bytes();
         let members: Members<'_> = serde_json::from_slice(bytes).ok()?;

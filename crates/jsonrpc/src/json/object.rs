@@ -35,7 +35,7 @@ impl JsonObject {
     ///
     /// Fails if `bytes` are not one JSON object, or if a key occurs twice on this level.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
-        // Checked once for the whole text; the spans inside need no check of their own.
+        // Checked once for the whole text; the spans inside need no separate check.
         let text = utf8(&bytes)?;
         let mut scan = JsonScanner::new(&bytes);
         if let Some(object) = JsonObject::scanned(&mut scan, &bytes)
@@ -90,6 +90,16 @@ impl JsonObject {
     /// Returns the object at `key`, if there is one.
     pub fn get_object(&self, key: &str) -> Option<JsonObject> {
         self.get(key)?.as_object()
+    }
+
+    /// Returns true if there is an object at `key`.
+    pub fn has_object(&self, key: &str) -> bool {
+        self.get(key).is_some_and(RawJson::is_object)
+    }
+
+    /// Returns true if the value at `key` is `true`.
+    pub fn is_true(&self, key: &str) -> bool {
+        self.get(key).is_some_and(|raw| &raw.bytes()[..] == b"true")
     }
 
     /// Sets `key`, in place if present, otherwise at the end.
@@ -277,8 +287,8 @@ impl ShallowObject<'_> {
     }
 
     /// Returns the text from brace to brace without a second pass, by the positions of the first
-    /// key and the last value. `None` if the first key has escapes, since it is then no span of the
-    /// buffer.
+    /// key and the last value. `None` if the first key has escapes, since it is then not a span of
+    /// the buffer.
     fn whole(&self, buffer: &Bytes) -> Option<Bytes> {
         let (Some((Cow::Borrowed(first), _)), Some((_, last))) = (self.0.first(), self.0.last())
         else {

@@ -26,7 +26,7 @@ impl<'a> JsonScanner<'a> {
         self.at
     }
 
-    /// Returns the next byte that is no white space.
+    /// Returns the next byte that isn't white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             match *self.text.get(self.at)? {
@@ -230,15 +230,16 @@ pub(crate) fn plain_len(text: &[u8]) -> usize {
     if at < SHORT {
         return at;
     }
-    // No early exit within a step, so that the compiler emits a few vector instructions.
-    let ends = |step: &&[u8]| {
-        step.iter()
-            .fold(false, |found, byte| found | is_special(*byte))
-    };
     at += STEP
         * text[at..]
             .chunks_exact(STEP)
-            .take_while(|step| !ends(step))
+            .take_while(|step| {
+                // No early exit within a step, so that the compiler emits a few vector
+                // instructions.
+                !step
+                    .iter()
+                    .fold(false, |found, byte| found | is_special(*byte))
+            })
             .count();
     at + plain_len_by_words(&text[at..])
 }
@@ -263,12 +264,22 @@ fn plain_len_by_words(text: &[u8]) -> usize {
 
 /// Returns a word whose lowest high bit marks the first special byte. Higher bits may be wrong.
 fn special_in(word: u64) -> u64 {
-    // The well-known test for a byte below a limit in a word, without branches.
-    const ONES: u64 = u64::MAX / 0xff;
+    bytes_below(word, 0x20) | bytes_equal(word, b'"') | bytes_equal(word, b'\\')
+}
+
+/// Factor that copies a byte to all bytes of a word.
+const ONES: u64 = u64::MAX / 0xff;
+
+/// Marks the bytes of a word that are below a limit, by the well-known test without branches.
+#[inline]
+fn bytes_below(word: u64, limit: u8) -> u64 {
     const HIGH: u64 = ONES * 0x80;
-    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGH;
-    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    below(word, 0x20) | is(b'"') | is(b'\\')
+    word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGH
+}
+
+#[inline]
+fn bytes_equal(word: u64, byte: u8) -> u64 {
+    bytes_below(word ^ (ONES * u64::from(byte)), 1)
 }
 
 #[cfg(test)]

@@ -11,17 +11,15 @@ pub(crate) fn space() -> impl Strategy<Value = &'static str> {
 
 /// Writes a character in one of its forms.
 fn spelled(c: char, way: u8) -> String {
-    let escaped = || {
-        c.encode_utf16(&mut [0; 2])
-            .iter()
-            .map(|unit| format!("\\u{unit:04x}"))
-            .collect()
-    };
     match (c, way) {
         ('/', 1) => "\\/".to_owned(),
         ('"' | '\\', 0 | 1) => format!("\\{c}"),
         ('\n', _) => "\\n".to_owned(),
-        ('\0'..' ' | '"' | '\\', _) | (_, 2) => escaped(),
+        ('\0'..' ' | '"' | '\\', _) | (_, 2) => c
+            .encode_utf16(&mut [0; 2])
+            .iter()
+            .map(|unit| format!("\\u{unit:04x}"))
+            .collect(),
         _ => c.to_string(),
     }
 }
@@ -107,6 +105,24 @@ fn parse(text: &str) -> JsonObject {
         .unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
+/// Returns the members of an object, as they are read again from its text.
+fn entries_of(object: &JsonObject) -> Vec<(String, String)> {
+    parse(std::str::from_utf8(&object.bytes()).unwrap())
+        .iter()
+        .map(|(key, raw)| {
+            let text = String::from_utf8(raw.bytes().to_vec()).unwrap();
+            (key.to_string(), text)
+        })
+        .collect()
+}
+
+fn owned(members: &[(&str, &str)]) -> Vec<(String, String)> {
+    members
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
 proptest! {
     #[test]
     fn an_object_holds_its_values_as_they_were_written(members in members(), before in space(),
@@ -139,16 +155,9 @@ proptest! {
         let mut wanted: Vec<(&str,
             &str)> = members.iter().map(|(k, _, v, _)| (k.as_str(), v.as_str())).collect();
         wanted[at].1 = &new;
-        let read = |object: &JsonObject| {
-            let again = parse(std::str::from_utf8(&object.bytes()).unwrap());
-            let text = |raw: &RawJson| String::from_utf8(raw.bytes().to_vec()).unwrap();
-            again.iter().map(|(k, v)| (k.to_string(), text(v))).collect::<Vec<_>>()
-        };
-        let owned = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(),
-            (*v).to_owned())).collect::<Vec<_>>();
-        prop_assert_eq!(read(&set), owned(&wanted));
+        prop_assert_eq!(entries_of(&set), owned(&wanted));
         wanted.remove(at);
-        prop_assert_eq!(read(&removed), owned(&wanted));
+        prop_assert_eq!(entries_of(&removed), owned(&wanted));
     }
 
     #[test]

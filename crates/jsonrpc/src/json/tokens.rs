@@ -10,9 +10,9 @@ use crate::json::RawJson;
 /// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// Begin of an object.
+    /// Start of an object.
     Object,
-    /// Begin of an array.
+    /// Start of an array.
     Array,
     /// End of the innermost object or array.
     End,
@@ -24,12 +24,12 @@ pub enum TokenKind {
     Scalar,
 }
 
-/// Token with its place in the value's bytes.
+/// Token with its span in the value's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonToken {
     /// Kind.
     pub kind: TokenKind,
-    /// Place.
+    /// Span.
     pub span: Range<usize>,
 }
 
@@ -74,9 +74,9 @@ impl Iterator for JsonTokens<'_> {
                 });
             }
             _ => {
-                let is_end = |byte: &u8| b" \n\t\r,]}".contains(byte);
                 let left = &self.text[start..];
-                self.at = start + left.iter().position(is_end).unwrap_or(left.len());
+                let length = left.iter().position(|byte| b" \n\t\r,]}".contains(byte));
+                self.at = start + length.unwrap_or(left.len());
                 return Some(JsonToken {
                     kind: TokenKind::Scalar,
                     span: start..self.at,
@@ -100,7 +100,7 @@ impl JsonTokens<'_> {
     }
 }
 
-/// Returns the length of the string that begins here, with its quotes.
+/// Returns the length of the string that starts here, with its quotes.
 fn string_len(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = text
@@ -154,14 +154,15 @@ mod tests {
         assert_eq!(value.tokens().count(), 400_000);
     }
 
+    fn kinds(json: &'static str) -> Vec<TokenKind> {
+        RawJson::literal(json)
+            .tokens()
+            .map(|token| token.kind)
+            .collect()
+    }
+
     #[test]
     fn single_values_are_tokens() {
-        let kinds = |json| {
-            RawJson::literal(json)
-                .tokens()
-                .map(|token| token.kind)
-                .collect::<Vec<_>>()
-        };
         assert_eq!(kinds("null"), [TokenKind::Scalar]);
         assert_eq!(kinds("\"\""), [TokenKind::Text]);
         assert_eq!(kinds("17"), [TokenKind::Scalar]);

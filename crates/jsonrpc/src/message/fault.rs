@@ -1,4 +1,4 @@
-//! Faults of JSON texts that are no messages, in words for their sender.
+//! Faults of JSON texts that aren't messages, in words for their sender.
 //!
 //! Owns the search for the first fault. Does not decide that a text is refused (`message.rs`).
 //! Invariant: of the text itself only short names are repeated.
@@ -21,7 +21,7 @@ const VERSION_MAX: usize = 16;
 pub(super) fn describe(text: &[u8]) -> Cow<'static, str> {
     let members = match serde_json::from_slice::<Members<'_>>(text) {
         Ok(members) => members,
-        Err(_) => return format!("a message is an object, not {}", kind(text)).into(),
+        Err(_) => return format!("a message is an object, not {}", kind_name(text)).into(),
     };
     if let Some(name) = members.repeated {
         return format!("the member {name} occurs twice").into();
@@ -33,7 +33,7 @@ pub(super) fn describe(text: &[u8]) -> Cow<'static, str> {
             let found = if found.len() <= VERSION_MAX {
                 found
             } else {
-                kind(found.as_bytes())
+                kind_name(found.as_bytes())
             };
             return format!("the member jsonrpc must be \"2.0\", not {found}").into();
         }
@@ -44,7 +44,7 @@ pub(super) fn describe(text: &[u8]) -> Cow<'static, str> {
     {
         return format!(
             "the method must be a string, not {}",
-            kind(found.as_bytes())
+            kind_name(found.as_bytes())
         )
         .into();
     }
@@ -88,7 +88,7 @@ fn object_fault(name: &str, found: &str) -> Option<String> {
     if !found.starts_with('{') {
         return Some(format!(
             "the member {name} must be an object, not {}",
-            kind(found.as_bytes())
+            kind_name(found.as_bytes())
         ));
     }
     let Ok(Keys { count, repeated }) = serde_json::from_str::<Keys<'_>>(found) else {
@@ -112,7 +112,7 @@ fn id_fault(id: Option<&str>) -> Cow<'static, str> {
             let found = if id.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
                 "a fraction"
             } else {
-                kind(id.as_bytes())
+                kind_name(id.as_bytes())
             };
             format!("the id must be a string or a whole number, not {found}").into()
         }
@@ -121,7 +121,7 @@ fn id_fault(id: Option<&str>) -> Cow<'static, str> {
 }
 
 /// Returns the kind of a JSON value, with its article.
-fn kind(text: &[u8]) -> &'static str {
+fn kind_name(text: &[u8]) -> &'static str {
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{') => "an object",
         Some(b'[') => "an array",

@@ -41,18 +41,19 @@ fn read_echoed_id(raw: RawJson) -> Option<RequestId> {
 /// Returns the length of a text with U+FFFD in place of what is not UTF-8. `None` if all of it is.
 pub fn mended_length(text: &[u8]) -> Option<usize> {
     std::str::from_utf8(text).err()?;
-    let length = |chunk: std::str::Utf8Chunk<'_>| {
-        let replacement = if chunk.invalid().is_empty() {
-            0
-        } else {
-            char::REPLACEMENT_CHARACTER.len_utf8()
-        };
-        chunk.valid().len() + replacement
-    };
-    Some(text.utf8_chunks().map(length).sum())
+    Some(text.utf8_chunks().map(mended_chunk_length).sum())
 }
 
-/// Returns the number that an echoed id stands for: `7`, `"7"`, `7.0`.
+fn mended_chunk_length(chunk: std::str::Utf8Chunk<'_>) -> usize {
+    let replacement = if chunk.invalid().is_empty() {
+        0
+    } else {
+        char::REPLACEMENT_CHARACTER.len_utf8()
+    };
+    chunk.valid().len() + replacement
+}
+
+/// Returns the number that an echoed id means: `7`, `"7"`, `7.0`.
 ///
 /// The official SDKs take all of them: TypeScript reads `Number(response.id)`, Python
 /// `int(response.id)`.
@@ -101,8 +102,8 @@ enum JsonNumber {
     Float(f64),
 }
 
-/// Returns the id of the request that a malformed text means to answer. `None` if it is no answer,
-/// such as a log line with an `id`.
+/// Returns the id of the request that a malformed text means to answer. `None` if it isn't an
+/// answer, such as a log line with an `id`.
 pub fn answered_id(text: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(text);
     let members: AnswerMembers<'_> = serde_json::from_str(&text).ok()?;
@@ -123,7 +124,7 @@ pub fn batch_items(batch: &Bytes) -> Vec<Bytes> {
         .collect()
 }
 
-/// Members of a text that may be an answer. Duplicates are no error here.
+/// Members of a text that may be an answer. Duplicates aren't an error here.
 #[derive(Default)]
 struct AnswerMembers<'a> {
     id: Option<&'a RawValue>,
@@ -180,24 +181,33 @@ mod tests {
         response.id.and_then(|id| echoed_number(id.raw().bytes()))
     }
 
+    /// Returns the code of an error response, in which it is written like this.
+    fn code_of_error(code: &str) -> Option<i64> {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"m"}}}}"#);
+        let Ok(ServerPayload(RpcPayload::One(RpcMessage::Response(response)))) =
+            ServerPayload::parse(&Bytes::from(text), 10)
+        else {
+            return None;
+        };
+        response.outcome.err().map(|error| error.code)
+    }
+
     #[test]
     fn the_code_of_an_error_may_be_a_whole_float() {
-        let read = |code: &str| {
-            let text =
-                format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"m"}}}}"#);
-            let Ok(ServerPayload(RpcPayload::One(RpcMessage::Response(response)))) =
-                ServerPayload::parse(&Bytes::from(text), 10)
-            else {
-                return None;
-            };
-            response.outcome.err().map(|error| error.code)
-        };
         assert_eq!(
-            [read("-32000"), read("-32000.0"), read("-3.2e4")],
+            [
+                code_of_error("-32000"),
+                code_of_error("-32000.0"),
+                code_of_error("-3.2e4")
+            ],
             [Some(-32000); 3]
         );
         assert_eq!(
-            [read("-32000.5"), read("\"-32000\""), read("1e300")],
+            [
+                code_of_error("-32000.5"),
+                code_of_error("\"-32000\""),
+                code_of_error("1e300")
+            ],
             [None; 3]
         );
     }

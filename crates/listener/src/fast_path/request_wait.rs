@@ -188,7 +188,7 @@ mod tests {
 
     const READ_TIMEOUT: Duration = Duration::from_secs(10);
     const GRACE: Duration = Duration::from_secs(2);
-    /// Head of a request, and the beginning of its body.
+    /// Head of a request, and the start of its body.
     const PARTIAL: &[u8] = b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1";
 
     #[test]

@@ -35,28 +35,27 @@ fn tools_stand_by_server_and_many_are_closed() {
         html.contains("value=\"coding\"") && html.contains("/mcp/coding"),
         "other endpoints can be chosen: {html}"
     );
-    let many = || {
-        let tools = |server: &str| {
-            (0..150)
-                .map(|n| typed(&tool(&format!("{server}{n}"), "on")))
-                .collect()
-        };
-        ToolRows::All(vec![
-            server_tools("a", tools("a")),
-            server_tools("b", tools("b")),
-        ])
-    };
     assert_eq!(
-        tools_page(many(), "").matches("class=\"toolrow\"").count(),
+        tools_page(many_tools(), "")
+            .matches("class=\"toolrow\"")
+            .count(),
         0
     );
     assert_eq!(
-        tools_page(many(), "server=b")
+        tools_page(many_tools(), "server=b")
             .matches("id=\"row-b-")
             .count(),
         150
     );
-    assert_nothing_inline(&tools_page(many(), "server=b"));
+    assert_nothing_inline(&tools_page(many_tools(), "server=b"));
+}
+
+fn many_tools() -> ToolRows {
+    let servers = ["a", "b"].map(|server| {
+        let tools = (0..150).map(|n| typed(&tool(&format!("{server}{n}"), "on")));
+        server_tools(server, tools.collect())
+    });
+    ToolRows::All(servers.into())
 }
 
 #[test]
@@ -104,17 +103,12 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
 
 #[test]
 fn switches_follow_the_rule_that_decides() {
-    let rule = |pattern: &str, exact: bool| {
-        json!({ "list": "deny", "pattern": pattern, "exact": exact,
-            "file": "/etc/moongate.toml", "line": 14 })
-    };
-    let (mut on, mut off, mut locked) = (
-        tool("one", "on"),
-        tool("two", "off"),
-        tool("delete_all", "off"),
-    );
-    (on["rule"], off["rule"], locked["rule"]) =
-        (Value::Null, rule("two", true), rule("delete_*", false));
+    let mut on = tool("one", "on");
+    on["rule"] = Value::Null;
+    let mut off = tool("two", "off");
+    off["rule"] = deny_rule("two", true);
+    let mut locked = tool("delete_all", "off");
+    locked["rule"] = deny_rule("delete_*", false);
     let items = json!({ "tools": [on, off, locked], "resources": [], "prompts": [] });
     let mut editable = server("a", "ready");
     editable["source"] = json!(named("a").source);
@@ -146,4 +140,9 @@ fn switches_follow_the_rule_that_decides() {
             && html.contains("admin.edit is false"),
         "{html}"
     );
+}
+
+fn deny_rule(pattern: &str, exact: bool) -> Value {
+    json!({ "list": "deny", "pattern": pattern, "exact": exact,
+        "file": "/etc/moongate.toml", "line": 14 })
 }

@@ -76,18 +76,19 @@ fn ended_children() -> Vec<u32> {
         return Vec::new();
     };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    let is_ended_child = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The program's name, in parentheses, may contain spaces (proc(5)). Then come the state and
-        // the parent.
-        let mut fields = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace();
-        fields.next() == Some("Z") && fields.next() == Some(own.as_str())
-    };
-    pids.filter(is_ended_child).collect()
+    pids.filter(|pid| is_ended_child(*pid, &own)).collect()
+}
+
+fn is_ended_child(pid: u32, parent: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The program's name, in parentheses, may contain spaces (proc(5)). Then come the state and
+    // the parent.
+    let mut fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    fields.next() == Some("Z") && fields.next() == Some(parent)
 }
 
 #[cfg(test)]
@@ -112,8 +113,8 @@ mod tests {
     async fn orphans_are_reaped_and_the_exits_of_children_are_left() {
         // This process gets the orphans below it, as PID 1 does.
         rustix::process::set_child_subreaper(Pid::from_raw(1)).unwrap();
-        // Two grandchildren end after their parent. The second is a leader of its own, as a child
-        // of ours is.
+        // Two grandchildren end after their parent. The second leads its own group, as a child of
+        // ours does.
         let mut parent = ChildTree::spawn(shell("sleep 0.3 & setsid sleep 0.3 & exit 3")).unwrap();
         // Nobody waits for this one yet.
         let mut waits = ChildTree::spawn(shell("exit 7")).unwrap();

@@ -15,7 +15,7 @@ use super::orphans::OwnChildren;
 pub use super::orphans::reap_orphans;
 use crate::open_files;
 
-/// Variables beside the common ones without which programs of this system do not run.
+/// Variables besides the common ones without which programs of this system do not run.
 pub const SYSTEM_VARIABLES: &[&str] = &[];
 
 /// Child process with the process group that it leads.
@@ -25,7 +25,7 @@ pub struct ChildTree {
 }
 
 impl ChildTree {
-    /// Starts a command in a process group of its own. Must be called on the runtime.
+    /// Starts a command in its own process group. Must be called on the runtime.
     pub fn spawn(mut command: Command) -> io::Result<Self> {
         // Ctrl-C at the terminal must not reach the child before the gateway has decided what to
         // do.

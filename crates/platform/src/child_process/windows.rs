@@ -12,7 +12,7 @@ use windows::Win32::System::Threading::{CREATE_NEW_PROCESS_GROUP, CREATE_NO_WIND
 
 use super::ChildStreams;
 
-/// Variables beside the common ones without which programs of this system do not run: sockets need
+/// Variables besides the common ones without which programs of this system do not run: sockets need
 /// `SystemRoot`.
 pub const SYSTEM_VARIABLES: &[&str] = &[
     "APPDATA",
@@ -43,11 +43,11 @@ pub struct ChildTree {
 }
 
 impl ChildTree {
-    /// Starts a command in a job of its own. Must be called on the runtime.
+    /// Starts a command in its own job. Must be called on the runtime.
     pub fn spawn(command: Command) -> io::Result<Self> {
         let mut command = CommandWrap::from(command);
-        // A console of its own, without a window: Ctrl-C in the gateway's console must not reach
-        // the child.
+        // Its own console, without a window: Ctrl-C in the gateway's console must not reach the
+        // child.
         command.wrap(CreationFlags(CREATE_NO_WINDOW | CREATE_NEW_PROCESS_GROUP));
         // `KillOnDrop` makes the kernel kill the job when its handle closes.
         let child = command.wrap(KillOnDrop).wrap(JobObject).spawn()?;

@@ -60,18 +60,24 @@ pub fn is_mounted_alone(file: &Path) -> bool {
     let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else {
         return false;
     };
-    // proc_pid_mountinfo(5): the fifth field is the mount point. Blanks and backslashes are octal.
-    let escape = |c: char| {
-        if " \t\n\\".contains(c) {
-            format!("\\{:03o}", u32::from(c))
-        } else {
-            c.to_string()
-        }
-    };
-    let point: String = file.to_string_lossy().chars().map(escape).collect();
+    // proc_pid_mountinfo(5): the fifth field is the mount point.
+    let point: String = file
+        .to_string_lossy()
+        .chars()
+        .map(escape_for_mountinfo)
+        .collect();
     String::from_utf8_lossy(&mounts)
         .lines()
         .any(|line| line.split(' ').nth(4) == Some(&point))
+}
+
+/// Writes blanks and backslashes as octal numbers, as proc_pid_mountinfo(5) does.
+fn escape_for_mountinfo(c: char) -> String {
+    if " \t\n\\".contains(c) {
+        format!("\\{:03o}", u32::from(c))
+    } else {
+        c.to_string()
+    }
 }
 
 /// Makes a rename in a folder durable.

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Opens what writers of a folder's files lock: a file of its own, since folders cannot be locked.
+/// Opens what writers of a folder's files lock: a separate file, since folders cannot be locked.
 pub fn open_lock(folder: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -34,7 +34,7 @@ pub fn copy_attributes(_: &File, _: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing: only an attempt tells what an access list allows.
+/// Does nothing: only an attempt shows what an access list allows.
 pub fn check_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let mut bytes = Vec::new();
-    // The length alone is no bound: the file may grow while it is read, and those of `/proc` have
+    // The length alone isn't a bound: the file may grow while it is read, and those of `/proc` have
     // none.
     if file.metadata()?.len() <= bytes_max {
         file.take(bytes_max + 1).read_to_end(&mut bytes)?;

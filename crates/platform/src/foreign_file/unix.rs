@@ -197,15 +197,9 @@ mod tests {
     #[test]
     fn links_are_followed_unless_others_may_change_them() {
         let dir = tempfile::tempdir().unwrap();
-        let folder = |name: &str, mode: u32| {
-            let path = dir.path().join(name);
-            std::fs::create_dir(&path).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-            path
-        };
-        let own = folder("own", 0o755);
-        let open = folder("open", 0o777);
-        let sticky = folder("sticky", 0o1777);
+        let own = create_folder(dir.path(), "own", 0o755);
+        let open = create_folder(dir.path(), "open", 0o777);
+        let sticky = create_folder(dir.path(), "sticky", 0o1777);
         std::fs::write(own.join("file"), "text").unwrap();
         for from in [&own, &open, &sticky] {
             symlink("../own/file", from.join("link")).unwrap();
@@ -234,13 +228,21 @@ mod tests {
         assert!(read_text(&own.join("round"), 10).is_err());
     }
 
+    fn create_folder(dir: &Path, name: &str, mode: u32) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::create_dir(&path).unwrap();
+        set_mode(&path, mode);
+        path
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
     #[test]
     fn a_link_that_stays_in_its_folder_is_followed_wherever_it_is() {
         // As the kubelet lays out the files of a ConfigMap, in a folder of mode 0777.
         let dir = tempfile::tempdir().unwrap();
-        let set = |path: &Path, mode: u32| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        };
         let data = dir.path().join("..2026_11_25");
         std::fs::create_dir(&data).unwrap();
         let file = data.join("moongate.toml");
@@ -250,8 +252,8 @@ mod tests {
         symlink("./..data/../..data/moongate.toml", dir.path().join("up")).unwrap();
         symlink("/etc/hostname", data.join("elsewhere")).unwrap();
         symlink("..data/elsewhere", dir.path().join("elsewhere")).unwrap();
-        set(dir.path(), 0o777);
-        set(&data, 0o755);
+        set_mode(dir.path(), 0o777);
+        set_mode(&data, 0o755);
         assert_eq!(
             read_text(&dir.path().join("moongate.toml"), 10).unwrap(),
             "text"
@@ -262,13 +264,13 @@ mod tests {
         );
         assert!(read_text(&dir.path().join("up"), 10).is_err());
         // Others could not read this file, so a link of theirs does not lead there.
-        set(&file, 0o600);
+        set_mode(&file, 0o600);
         assert!(read_text(&dir.path().join("moongate.toml"), 10).is_err());
-        set(&file, 0o644);
-        set(&data, 0o700);
+        set_mode(&file, 0o644);
+        set_mode(&data, 0o700);
         assert!(read_text(&dir.path().join("moongate.toml"), 10).is_err());
         assert_eq!(read_text(&data.join("moongate.toml"), 10).unwrap(), "text");
-        set(&data, 0o777);
+        set_mode(&data, 0o777);
         assert!(
             read_text(&dir.path().join("elsewhere"), 1000).is_err(),
             "the second link leaves the folder"
@@ -298,22 +300,29 @@ mod tests {
 
     #[test]
     fn owners_of_links_count_where_everybody_may_write() {
-        let stat = |mode: RawMode, uid: u32| {
-            let mut stat = rustix::fs::stat("/").unwrap();
-            (stat.st_mode, stat.st_uid) = (FileType::Directory.as_raw_mode() | mode, uid);
-            stat
-        };
-        let changeable = |folder: (RawMode, u32), link: u32| {
-            is_changeable(&stat(folder.0, folder.1), &stat(0o777, link), 1000)
-        };
-        assert!(
-            !changeable((0o1777, 0), 1000)
-                && !changeable((0o1777, 0), 0)
-                && changeable((0o1777, 0), 1001)
-        );
+        assert!(!is_link_changeable((0o1777, 0), 1000));
+        assert!(!is_link_changeable((0o1777, 0), 0));
+        assert!(is_link_changeable((0o1777, 0), 1001));
         // The owner of a folder may do everything in it, and who names such a folder trusts its
         // owner.
-        assert!(!changeable((0o755, 1001), 1001) && !changeable((0o1777, 1001), 1001));
-        assert!(changeable((0o777, 1000), 1000));
+        assert!(!is_link_changeable((0o755, 1001), 1001));
+        assert!(!is_link_changeable((0o1777, 1001), 1001));
+        assert!(is_link_changeable((0o777, 1000), 1000));
+    }
+
+    /// Asks for user 1000 about a link in a folder of this mode and owner.
+    fn is_link_changeable((mode, owner): (RawMode, u32), link_owner: u32) -> bool {
+        is_changeable(
+            &stat_of_folder(mode, owner),
+            &stat_of_folder(0o777, link_owner),
+            1000,
+        )
+    }
+
+    fn stat_of_folder(mode: RawMode, owner: u32) -> Stat {
+        let mut stat = rustix::fs::stat("/").unwrap();
+        stat.st_mode = FileType::Directory.as_raw_mode() | mode;
+        stat.st_uid = owner;
+        stat
     }
 }

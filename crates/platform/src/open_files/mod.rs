@@ -2,7 +2,7 @@
 //!
 //! Owns the limit that this process was started with. Does not decide what the files are used for.
 //! Invariant: programs get the limit that this process was started with, since some cannot use more
-//! (`select`), or look at each number.
+//! (`select`), or visit each number.
 
 #[cfg(unix)]
 mod unix;

@@ -1,4 +1,4 @@
-//! Open files on Windows: there is no limit that a process could set.
+//! Open files on Windows: a process cannot set a limit.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub fn limit() -> Option<u64> {
     None
 }
 
-/// Returns the number of open files, or 0 if the system does not tell.
+/// Returns the number of open files, or 0 if the system does not say.
 pub fn open() -> u64 {
     0
 }

@@ -216,6 +216,10 @@ mod tests {
         open(path).unwrap_err().to_string()
     }
 
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
     #[test]
     fn symbolic_links_of_the_file_are_not_followed_and_those_of_own_folders_are() {
         let dir = tempfile::tempdir().unwrap();
@@ -234,17 +238,9 @@ mod tests {
         for way in ["absolute", "relative"] {
             open(&dir.path().join(way).join("deep/er/state.redb")).unwrap();
         }
-        let mode = |path: &str| {
-            std::fs::metadata(real.join(path))
-                .unwrap()
-                .permissions()
-                .mode()
-                & 0o777
-        };
-        assert_eq!(
-            (mode("deep"), mode("deep/er"), mode("deep/er/state.redb")),
-            (0o700, 0o700, 0o600)
-        );
+        assert_eq!(mode_of(&real.join("deep")), 0o700);
+        assert_eq!(mode_of(&real.join("deep/er")), 0o700);
+        assert_eq!(mode_of(&real.join("deep/er/state.redb")), 0o600);
         symlink("round", dir.path().join("round")).unwrap();
         assert!(refusal(&dir.path().join("round/state.redb")).contains("too many"));
         assert!(
@@ -285,38 +281,45 @@ mod tests {
 
     #[test]
     fn owners_and_groups_are_judged() {
-        let own = ProcessUser(1000);
-        let stat = |kind: FileType, mode: RawMode, (uid, gid): (u32, u32)| {
-            let mut stat = rustix::fs::stat("/").unwrap();
-            stat.st_mode = kind.as_raw_mode() | mode;
-            (stat.st_uid, stat.st_gid) = (uid, gid);
-            stat
-        };
-        let folder = |mode, owner| {
-            own.check_folder(&stat(FileType::Directory, mode, owner))
-                .is_ok()
-        };
-        assert!(folder(0o755, (1000, 100)) && folder(0o755, (0, 0)));
-        assert!(folder(0o775, (1000, 1000)) && folder(0o775, (1000, 0)));
-        assert!(
-            !folder(0o775, (1000, 100))
-                && !folder(0o755, (1001, 1000))
-                && !folder(0o757, (1000, 1000))
-        );
-        let link = |uid| {
-            own.check_step(&stat(FileType::Symlink, 0o777, (uid, 0)))
-                .is_ok()
-        };
-        assert!(link(1000) && link(0) && !link(1001));
-        let step = |mode, owner| {
-            own.check_step(&stat(FileType::Directory, mode, owner))
-                .is_ok()
-        };
-        assert!(step(0o1777, (0, 0)) && step(0o775, (10001, 0)) && !step(0o777, (1000, 1000)));
-        let file = |uid| {
-            own.check_file(&stat(FileType::RegularFile, 0o600, (uid, 0)))
-                .is_ok()
-        };
-        assert!(file(1000) && file(0) && !file(1001));
+        for (mode, owner, is_fine) in [
+            (0o755, (1000, 100), true),
+            (0o755, (0, 0), true),
+            (0o775, (1000, 1000), true),
+            (0o775, (1000, 0), true),
+            (0o775, (1000, 100), false),
+            (0o755, (1001, 1000), false),
+            (0o757, (1000, 1000), false),
+        ] {
+            let folder = stat_of(FileType::Directory, mode, owner);
+            assert_eq!(
+                OWN.check_folder(&folder).is_ok(),
+                is_fine,
+                "{mode:o} {owner:?}"
+            );
+        }
+        for (mode, owner, is_fine) in [
+            (0o1777, (0, 0), true),
+            (0o775, (10001, 0), true),
+            (0o777, (1000, 1000), false),
+        ] {
+            let step = stat_of(FileType::Directory, mode, owner);
+            assert_eq!(OWN.check_step(&step).is_ok(), is_fine, "{mode:o} {owner:?}");
+        }
+        for (user, is_fine) in [(1000, true), (0, true), (1001, false)] {
+            let link = stat_of(FileType::Symlink, 0o777, (user, 0));
+            assert_eq!(OWN.check_step(&link).is_ok(), is_fine, "{user}");
+            let file = stat_of(FileType::RegularFile, 0o600, (user, 0));
+            assert_eq!(OWN.check_file(&file).is_ok(), is_fine, "{user}");
+        }
+    }
+
+    const OWN: ProcessUser = ProcessUser(1000);
+
+    fn stat_of(kind: FileType, mode: RawMode, (user, group): (u32, u32)) -> Stat {
+        let mut stat = rustix::fs::stat("/").unwrap();
+        stat.st_mode = kind.as_raw_mode() | mode;
+        stat.st_uid = user;
+        stat.st_gid = group;
+        stat
     }
 }

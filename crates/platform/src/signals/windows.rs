@@ -1,4 +1,4 @@
-//! Console events of Windows, which stand in for signals.
+//! Console events of Windows, which take the role of signals.
 
 use std::io;
 

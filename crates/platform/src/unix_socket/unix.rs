@@ -78,8 +78,8 @@ pub fn peek_is_idle(stream: &UnixStream) -> bool {
     )
 }
 
-/// Removes a socket file that an ended process left. Fails if another process listens, or if it is
-/// no socket.
+/// Removes a socket file that an ended process left. Fails if another process listens, or if it
+/// isn't a socket.
 async fn make_way(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Ok(there) => there,
@@ -92,31 +92,37 @@ async fn make_way(path: &Path) -> io::Result<()> {
             "there is a file that is no socket",
         ));
     }
-    let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process listens there");
     match UnixStream::connect(path).await {
-        Ok(_) => Err(taken()),
+        Ok(_) => Err(address_in_use()),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
             tracing::info!("socket of an ended process replaced: {}", path.display());
             std::fs::remove_file(path)
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         // The accept queue is full, so another process listens.
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(taken()),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(address_in_use()),
         Err(e) => Err(e),
     }
+}
+
+fn address_in_use() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
     #[tokio::test]
     async fn a_living_socket_is_left_alone_and_a_dead_one_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         let first = listen(&path, 0o600).await.unwrap();
-        assert_eq!(mode(), 0o600);
+        assert_eq!(mode_of(&path), 0o600);
         let refused = listen(&path, 0o600).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         drop(first);
@@ -124,7 +130,7 @@ mod tests {
         // As after a kill -9: the file stays without a listener.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let second = listen(&path, 0o660).await.unwrap();
-        assert_eq!(mode(), 0o660);
+        assert_eq!(mode_of(&path), 0o660);
         // The name belongs to another file by now.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();

@@ -4,7 +4,6 @@
 //! be about another principal's call goes to nobody.
 
 use crate::PendingCalls;
-use crate::correlation::cancelled_call::CancelledCall;
 
 /// Relation between a call and the log messages on a shared pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +24,25 @@ impl PendingCalls {
     pub(super) fn sole_log_recipient(&self) -> Option<u64> {
         let id = self.sole_match(|open| matches!(open.logs, LogInterest::Wanted(_)))?;
         let open = self.0.open.lock();
-        let owner = |logs| match logs {
+        let principal = open.get(&id)?.logs.principal();
+        let is_alone = open
+            .values()
+            .filter_map(|call| call.logs.principal())
+            .all(|other| Some(other) == principal);
+        let is_certain = is_alone
+            && !self.any_cancelled(|cancelled| {
+                cancelled.owner.as_ref().map(|owner| owner.principal) != principal
+            });
+        is_certain.then_some(id)
+    }
+}
+
+impl LogInterest {
+    /// Returns the principal whose call log messages may be about.
+    fn principal(self) -> Option<u32> {
+        match self {
             LogInterest::Never => None,
             LogInterest::Unwanted(principal) | LogInterest::Wanted(principal) => Some(principal),
-        };
-        let principal = owner(open.get(&id)?.logs);
-        let alone = open
-            .values()
-            .filter_map(|call| owner(call.logs))
-            .all(|other| Some(other) == principal);
-        let others = |cancelled: &CancelledCall| {
-            cancelled.owner.as_ref().map(|owner| owner.principal) != principal
-        };
-        (alone && !self.any_cancelled(others)).then_some(id)
+        }
     }
 }

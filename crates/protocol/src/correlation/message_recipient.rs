@@ -20,11 +20,10 @@ impl PendingCalls {
     pub(crate) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         self.record_kind(kind);
-        let fits = |_, open: &CorrelationEntry| open.stray_messages.is_some() && open.accepts(kind);
-        match self
-            .sole_candidate(kind, fits)
-            .filter(|id| self.may_ask(*id, kind))
-        {
+        let candidate = self.sole_candidate(kind, |_, open| {
+            open.stray_messages.is_some() && open.accepts(kind)
+        });
+        match candidate.filter(|id| self.may_ask(*id, kind)) {
             Some(id) => self.push(id, request),
             None => Err(request),
         }
@@ -39,10 +38,10 @@ impl PendingCalls {
     ) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         let owner = owner_of(caller);
-        let fits = |id, open: &CorrelationEntry| {
+        let candidate = self.sole_candidate(kind, |id, open| {
             id != from && open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner
-        };
-        match self.sole_candidate(kind, fits) {
+        });
+        match candidate {
             Some(id) => self.push(id, request),
             None => Err(request),
         }
@@ -91,8 +90,8 @@ impl PendingCalls {
         }
     }
 
-    /// Finds the open call that a message is about. `is_awaited` tells whether the pipe awaits the
-    /// response to a request.
+    /// Finds the open call that a message is about. `is_awaited` returns true if the pipe awaits
+    /// the response to a request.
     pub(crate) fn find_call(
         &self,
         message: &RpcMessage,
@@ -144,7 +143,7 @@ impl PendingCalls {
         let kind = InputKind::classify(&r.method, &r.params);
         self.record_kind(kind);
         // A call is open before it is sent, and for a moment after its response: neither is asked.
-        // If no client supports the request, the only open call shall fail with the name of the
+        // If no client supports the request, the only open call must fail with the name of the
         // missing capability.
         self.sole_candidate(kind, |id, open| open.accepts(kind) && is_awaited(id))
             .or_else(|| self.sole_call(|open| !open.accepts(kind)))
@@ -167,11 +166,7 @@ impl PendingCalls {
             .1
             .owner
             .clone();
-        if owner.is_none()
-            || open
-                .values()
-                .any(|call| call.owner.is_some() && call.owner != owner)
-        {
+        if owner.is_none() || open.values().any(|call| call.is_of_other(owner.as_ref())) {
             return None;
         }
         // Until the server has read a cancellation, it sends no request for calls that were sent
@@ -187,16 +182,11 @@ impl PendingCalls {
         if is_ambiguous {
             return None;
         }
-        let fitting = open
+        let candidates: Vec<CallCandidate> = open
             .iter()
-            .filter(|(id, call)| fits(**id, call) && **id <= unread);
-        let candidate = |(id, call): (&u64, &CorrelationEntry)| CallCandidate {
-            id: *id,
-            target: call.target,
-            input_count: call.input_count,
-            waits_since_id: (call.open_inputs > 0).then_some(call.id_at_last_input),
-        };
-        let candidates: Vec<CallCandidate> = fitting.map(candidate).collect();
+            .filter(|(id, call)| fits(**id, call) && **id <= unread)
+            .map(|(id, call)| call.candidate(*id))
+            .collect();
         let mut targets = self.0.interactive_targets.lock();
         let id = targets.pick_recipient(&candidates)?;
         // A server asks for roots on its own account, which says nothing of the call that is open
@@ -247,32 +237,24 @@ impl PendingCalls {
 
     /// Finds the call that awaits a task.
     fn find_by_task(&self, task: &str) -> Option<u64> {
-        let waits = |open: &CorrelationEntry| {
-            open.task
-                .as_ref()
-                .is_some_and(|(id, _)| id.as_str() == task)
-        };
         self.0
             .open
             .lock()
             .iter()
-            .find(|(_, open)| waits(open))
+            .find(|(_, open)| open.awaits_task(task))
             .map(|(id, _)| *id)
     }
 
     /// Finds the call that this progress token belongs to.
     fn find_by_token(&self, token: u64) -> Option<u64> {
         let open = self.0.open.lock();
-        let named = |call: &CorrelationEntry| {
-            call.task
-                .as_ref()
-                .is_some_and(|(_, also)| *also == Some(token))
-        };
         // A call's own token is its id. Only the second token of a task needs the search.
         if open.contains_key(&token) {
             return Some(token);
         }
-        open.iter().find(|(_, call)| named(call)).map(|(id, _)| *id)
+        open.iter()
+            .find(|(_, call)| call.has_task_token(token))
+            .map(|(id, _)| *id)
     }
 
     /// Returns the only call that fits.
@@ -286,6 +268,29 @@ impl PendingCalls {
             (Some(id), None) => Some(id),
             _ => None,
         }
+    }
+}
+
+impl CorrelationEntry {
+    fn candidate(&self, id: u64) -> CallCandidate {
+        CallCandidate {
+            id,
+            target: self.target,
+            input_count: self.input_count,
+            waits_since_id: (self.open_inputs > 0).then_some(self.id_at_last_input),
+        }
+    }
+
+    fn awaits_task(&self, task: &str) -> bool {
+        self.task
+            .as_ref()
+            .is_some_and(|(id, _)| id.as_str() == task)
+    }
+
+    fn has_task_token(&self, token: u64) -> bool {
+        self.task
+            .as_ref()
+            .is_some_and(|(_, also)| *also == Some(token))
     }
 }
 

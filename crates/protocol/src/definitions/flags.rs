@@ -32,8 +32,12 @@ pub(super) fn flag(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueCha
 }
 
 fn meaning_of(word: &str) -> Option<bool> {
-    let is_one_of = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
-    is_one_of(&TRUE_WORDS)
-        .then_some(true)
-        .or_else(|| is_one_of(&FALSE_WORDS).then_some(false))
+    if is_one_of(word, &TRUE_WORDS) {
+        return Some(true);
+    }
+    is_one_of(word, &FALSE_WORDS).then_some(false)
+}
+
+fn is_one_of(word: &str, words: &[&str]) -> bool {
+    words.iter().any(|known| known.eq_ignore_ascii_case(word))
 }

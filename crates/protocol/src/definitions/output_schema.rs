@@ -27,23 +27,20 @@ mod references;
 
 /// Levels of schemas and references. The compiler recurses through both.
 const DEPTH_MAX: usize = 400;
+/// Name of the member in notes.
+const AT: &str = "outputSchema";
 
 /// Mends an output schema for legacy clients, or drops it.
 pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
-    const AT: &str = "outputSchema";
-    let mut drop_schema = |reason: String| {
-        notes.add(AT, format_args!("{reason}: dropped"));
-        ValueChange::Drop
-    };
     // The compiler of a client meets the wrapped form, which it may take for another schema.
     if let Some(wrapped) = wrap_schema(value) {
         return match compile(&wrapped) {
             Ok(()) => ValueChange::Keep,
-            Err(problem) => drop_schema(format!("{problem}, as it is wrapped")),
+            Err(problem) => drop_schema(&format!("{problem}, as it is wrapped"), notes),
         };
     }
     if let Err(problem) = compile(value) {
-        return drop_schema(problem);
+        return drop_schema(&problem, notes);
     }
     match schema_root::for_legacy(AT, value, notes) {
         Ok(change) => change,
@@ -55,6 +52,11 @@ pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange 
             ValueChange::Drop
         }
     }
+}
+
+fn drop_schema(reason: &str, notes: &mut MendNotes) -> ValueChange {
+    notes.add(AT, format_args!("{reason}: dropped"));
+    ValueChange::Drop
 }
 
 /// Compiles a schema as legacy clients are listed it.
@@ -70,7 +72,7 @@ fn compile(listed: &RawJson) -> Result<(), CompileProblem> {
     Compilation::of(&schema).and_then(Compilation::run)
 }
 
-/// Schema to be compiled: itself, the resource that its references begin at, and its depth.
+/// Schema to be compiled: itself, the resource that its references start at, and its depth.
 #[derive(Clone, Copy)]
 struct Subschema<'a> {
     schema: &'a Value,
@@ -78,7 +80,7 @@ struct Subschema<'a> {
     depth: usize,
 }
 
-/// Compilation of one schema. A list of work takes the place of recursion.
+/// Compilation of one schema. A work list replaces recursion.
 struct Compilation<'a> {
     budget: StepBudget,
     references: References<'a>,
@@ -201,15 +203,10 @@ impl<'a> Compilation<'a> {
             }
             "not" | "propertyNames" | "contains" => self.push(value, at),
             "additionalProperties" => self.additional_properties(value, schema, at),
-            "properties" => {
-                self.push_all(value.as_object().into_iter().flatten().filter(is_own), at)
-            }
+            "properties" => self.push_all(own_entries(value), at),
             "dependencies" => {
-                let is_schema = |entry: &(&String, &Value)| is_own(entry) && !entry.1.is_array();
-                self.push_all(
-                    value.as_object().into_iter().flatten().filter(is_schema),
-                    at,
-                )
+                let schemas = own_entries(value).filter(|(_, entry)| !entry.is_array());
+                self.push_all(schemas, at)
             }
             "patternProperties" => self.pattern_properties(value, at),
             "items" => match value.as_array() {
@@ -276,16 +273,15 @@ impl<'a> Compilation<'a> {
         value: &'a Value,
         at: Subschema<'a>,
     ) -> Result<(), CompileProblem> {
-        let entries = || value.as_object().into_iter().flatten().filter(is_own);
         let mut is_checked = false;
-        for (_, schema) in entries() {
+        for (_, schema) in own_entries(value) {
             is_checked |= !self.accepts_all(schema)?;
         }
         if !is_checked {
             return Ok(());
         }
-        entries().try_for_each(|(pattern, _)| self.judge(pattern))?;
-        self.push_all(entries(), at)
+        own_entries(value).try_for_each(|(pattern, _)| self.judge(pattern))?;
+        self.push_all(own_entries(value), at)
     }
 
     fn additional_properties(
@@ -347,6 +343,11 @@ impl<'a> Compilation<'a> {
             Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(true),
         }
     }
+}
+
+/// Returns the entries of an object that the compiler reads.
+fn own_entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten().filter(is_own)
 }
 
 /// Returns false for the key that the compiler passes over.

@@ -20,8 +20,8 @@ const NESTING_MAX: usize = 32;
 /// Returns the work of judging a pattern, in the steps of a compilation.
 pub(super) fn steps(pattern: &str) -> usize {
     const BYTE_STEPS: usize = 4;
-    /// A property such as `\p{L}` stands for hundreds of ranges, which a class joins to those that
-    /// it has.
+    /// A property such as `\p{L}` means hundreds of ranges, which a class joins to those that it
+    /// has.
     const PROPERTY_STEPS: usize = 2000;
     if pattern.len() > PATTERN_MAX {
         return 0;
@@ -72,7 +72,7 @@ impl<'a> PatternOutline<'a> {
                 '\\' => {
                     let escaped = behind.chars().next();
                     rest = &behind[escaped.map_or(0, char::len_utf8)..];
-                    // A word boundary is no atom: "Nothing to repeat".
+                    // A word boundary is not an atom: "Nothing to repeat".
                     let is_boundary = matches!(escaped, Some('b' | 'B')) && !is_class;
                     outline.is_broken |= is_boundary && rest.starts_with(['*', '+', '?', '{']);
                 }
@@ -108,7 +108,7 @@ impl<'a> PatternOutline<'a> {
             .find(['>', '('])
             .filter(|end| name[*end..].starts_with('>'))
         {
-            // `(?<=` and `(?<!` are no names.
+            // `(?<=` and `(?<!` aren't names.
             self.is_broken |= !name.starts_with(['=', '!']) && !self.names.insert(&name[..end]);
         }
     }

@@ -16,7 +16,7 @@ const ROLES: [&str; 2] = ["user", "assistant"];
 /// Mends a resource or a template.
 pub(super) fn mend(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes) {
     let is_resource = kind == ItemKind::Resources;
-    name(kind, item, notes);
+    ensure_name(kind, item, notes);
     item.change_values(|key, value| match key.as_str() {
         "mimeType" => values::text("mimeType", value, notes),
         "size" if is_resource => size(value, notes),
@@ -25,7 +25,7 @@ pub(super) fn mend(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes)
     });
 }
 
-/// Checks what only legacy clients refuse: a URI that is no URL, which the Python SDK 1 parses.
+/// Checks what only legacy clients refuse: a URI that isn't a URL, which the Python SDK 1 parses.
 pub(super) fn check_for_legacy(item: &JsonObject) -> Result<(), String> {
     let uri = item
         .get_string("uri")
@@ -37,7 +37,7 @@ pub(super) fn check_for_legacy(item: &JsonObject) -> Result<(), String> {
 }
 
 /// Sets the name where there is none. Clients show it, and nothing is routed by it.
-fn name(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes) {
+fn ensure_name(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes) {
     let (name, what) = match item.get("name") {
         Some(name) if type_of(name) == JsonType::Text => return,
         Some(name) if type_of(name) == JsonType::Number => {
@@ -74,11 +74,6 @@ fn annotation(key: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange 
 
 fn audience(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     const AT: &str = "annotations.audience";
-    let is_role = |value: &RawJson| {
-        value
-            .as_text()
-            .is_some_and(|role| ROLES.contains(&role.as_str()))
-    };
     match type_of(value) {
         JsonType::Array => match values::retained(value, is_role) {
             None => ValueChange::Keep,
@@ -102,17 +97,10 @@ fn audience(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
 
 fn priority(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     const AT: &str = "annotations.priority";
-    let is_within = |number: &f64| (0.0..=1.0).contains(number);
     match type_of(value) {
-        JsonType::Number
-            if value
-                .parse_as::<f64>()
-                .is_ok_and(|number| is_within(&number)) =>
-        {
-            ValueChange::Keep
-        }
+        JsonType::Number if value.parse_as::<f64>().is_ok_and(is_priority) => ValueChange::Keep,
         JsonType::Text => {
-            match number_in(value).filter(|text| text.parse::<f64>().is_ok_and(|n| is_within(&n))) {
+            match number_in(value).filter(|text| text.parse::<f64>().is_ok_and(is_priority)) {
                 Some(text) => read_as_number(AT, &text, notes),
                 None => drop_member(AT, value, "number from 0 to 1", notes),
             }
@@ -123,23 +111,10 @@ fn priority(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
 
 /// Checks the optional size. The Python SDKs read a whole number.
 fn size(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
-    /// Digits of a number that is whole and finite in every client.
-    const DIGITS_MAX: usize = 300;
-    let is_whole = |text: &str| {
-        let digits = text.strip_prefix('-').unwrap_or(text);
-        !digits.is_empty()
-            && digits.len() <= DIGITS_MAX
-            && digits.bytes().all(|digit| digit.is_ascii_digit())
-    };
     match type_of(value) {
         JsonType::Number => {
             let text = String::from_utf8_lossy(value.bytes());
-            // Beyond 2^63 the Python SDKs read no number with a fraction or an exponent.
-            let is_whole_float = || {
-                text.parse::<f64>()
-                    .is_ok_and(|n| n.fract() == 0.0 && n.abs() < 9.2e18)
-            };
-            if is_whole(&text) || is_whole_float() {
+            if is_whole(&text) || is_whole_float(&text) {
                 return ValueChange::Keep;
             }
             drop_member("size", value, "whole number", notes)
@@ -150,6 +125,33 @@ fn size(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
         },
         _ => drop_member("size", value, "whole number", notes),
     }
+}
+
+fn is_role(value: &RawJson) -> bool {
+    value
+        .as_text()
+        .is_some_and(|role| ROLES.contains(&role.as_str()))
+}
+
+fn is_priority(number: f64) -> bool {
+    (0.0..=1.0).contains(&number)
+}
+
+/// Returns true if a text has the digits of a whole number, and no fraction or exponent.
+fn is_whole(text: &str) -> bool {
+    /// Digits of a number that is whole and finite in every client.
+    const DIGITS_MAX: usize = 300;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    !digits.is_empty()
+        && digits.len() <= DIGITS_MAX
+        && digits.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// Returns true if a number is whole although it has a fraction or an exponent.
+fn is_whole_float(text: &str) -> bool {
+    // Beyond 2^63 the Python SDKs read no number with a fraction or an exponent.
+    text.parse::<f64>()
+        .is_ok_and(|n| n.fract() == 0.0 && n.abs() < 9.2e18)
 }
 
 /// Returns the number that a text holds, as JSON writes it.

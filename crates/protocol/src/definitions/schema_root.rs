@@ -14,7 +14,7 @@ pub(super) const TYPES: [&str; 7] = [
     "string", "number", "integer", "boolean", "null", "object", "array",
 ];
 
-/// Parses an object of any size. `None` if it is none, or has a key twice.
+/// Parses an object of any size. `None` if it is not an object, or has a key twice.
 pub(super) fn without_duplicates(value: &RawJson) -> Option<JsonObject> {
     // Of duplicates, the parsed form has one.
     value.as_object().or_else(|| {
@@ -24,8 +24,8 @@ pub(super) fn without_duplicates(value: &RawJson) -> Option<JsonObject> {
     })
 }
 
-/// Checks what clients of both eras refuse: a schema that is no object, and a dialect that is no
-/// text.
+/// Checks what clients of both eras refuse: a schema that isn't an object, and a dialect that isn't
+/// a text.
 pub(super) fn dialect(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     values::object_with(at, value, notes, |key, value, notes| match key {
         "$schema" if type_of(value) != JsonType::Text => {
@@ -56,12 +56,11 @@ pub(super) fn for_legacy(
 }
 
 fn properties(at: &str, value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, String> {
-    let is_empty = |list: &RawJson| list.as_array().is_some_and(|entries| entries.is_empty());
     match type_of(value) {
         JsonType::Object => {}
         JsonType::Null => return Ok(drop_member(at, value, "object", notes)),
         // PHP writes an empty array for an object without members.
-        JsonType::Array if is_empty(value) => {
+        JsonType::Array if is_empty_list(value) => {
             notes.add(at, "is an empty list: read as an empty object");
             return Ok(ValueChange::Set(RawJson::literal("{}")));
         }
@@ -84,34 +83,38 @@ fn properties(at: &str, value: &RawJson, notes: &mut MendNotes) -> Result<ValueC
     problem.map_or(Ok(change), Err)
 }
 
-/// Returns a property's schema as an object, if it is none but has the meaning of one.
+/// Returns a property's schema as an object, if it isn't one but has the meaning of one.
 fn property(schema: &RawJson) -> Result<Option<(&'static str, RawJson)>, ()> {
-    let other = |meaning, schema| Ok(Some((meaning, schema)));
-    match (type_of(schema), &schema.bytes()[..]) {
-        (JsonType::Object, _) => Ok(None),
+    let read = match (type_of(schema), &schema.bytes()[..]) {
+        (JsonType::Object, _) => return Ok(None),
         // JSON Schema 2020-12, core, 4.3.2: `true` "is intended to be equivalent to" `{}`, and
         // `false` to `{"not": {}}`.
-        (JsonType::Bool, b"true") => other("is true: read as {}", RawJson::literal("{}")),
-        (JsonType::Bool, _) => other(
+        (JsonType::Bool, b"true") => ("is true: read as {}", RawJson::literal("{}")),
+        (JsonType::Bool, _) => (
             "is false: read as {\"not\":{}}",
             RawJson::literal(r#"{"not":{}}"#),
         ),
-        (JsonType::Null, _) => other("is null: read as {}", RawJson::literal("{}")),
-        (JsonType::Array, _) if schema.as_array().is_some_and(|entries| entries.is_empty()) => {
-            other("is an empty list: read as {}", RawJson::literal("{}"))
+        (JsonType::Null, _) => ("is null: read as {}", RawJson::literal("{}")),
+        (JsonType::Array, _) if is_empty_list(schema) => {
+            ("is an empty list: read as {}", RawJson::literal("{}"))
         }
         (JsonType::Text, _) => match schema
             .as_text()
             .filter(|name| TYPES.contains(&name.as_str()))
         {
-            Some(_) => other(
+            Some(_) => (
                 "is a type: read as its schema",
                 JsonObject::new().with("type", schema.clone()).to_raw(),
             ),
-            None => Err(()),
+            None => return Err(()),
         },
-        _ => Err(()),
-    }
+        _ => return Err(()),
+    };
+    Ok(Some(read))
+}
+
+fn is_empty_list(value: &RawJson) -> bool {
+    value.as_array().is_some_and(|entries| entries.is_empty())
 }
 
 fn required(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange {

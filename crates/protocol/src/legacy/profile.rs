@@ -17,7 +17,7 @@ pub(crate) struct Profile {
     /// True if event streams can be continued by `Last-Event-ID` (2025-03-26/basic/transports.mdx,
     /// Resumability and Redelivery).
     pub(crate) resumes: bool,
-    /// True if a stream begins with an event without data, so that the client can reconnect for the
+    /// True if a stream starts with an event without data, so that the client can reconnect for the
     /// rest (2025-11-25/basic/transports.mdx, Sending Messages to the Server; SEP-1699). Clients
     /// before that may take the event for a message.
     pub(crate) primes: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Profile {
     pub(crate) client_info: &'static [&'static str],
 }
 
-/// Member of an object, with the members of its own.
+/// Member of an object, with its own members.
 pub(crate) struct KnownMember {
     pub(crate) name: &'static str,
     pub(crate) members: &'static [&'static str],

@@ -29,13 +29,12 @@ pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilit
         .get_object("requests")
         .and_then(|r| r.get_object("tools"))
         .is_some_and(|t| t.get("call").is_some());
-    let has = |name: &str| tasks.get(name).is_some_and(RawJson::is_object);
     // 2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation: "If a server's capabilities do
     // not include `tasks.requests.tools.call`, then clients MUST NOT attempt to use task
     // augmentation on that server's tools".
     calls.then(|| TaskCapabilities {
-        list: has("list"),
-        cancel: has("cancel"),
+        list: tasks.has_object("list"),
+        cancel: tasks.has_object("cancel"),
         any_tool: false,
     })
 }
@@ -97,7 +96,7 @@ pub(super) fn write_created(outcome: &Outcome, task: &TaskState) -> JsonObject {
     )
 }
 
-/// Writes a task as a result of its own.
+/// Writes a task as a separate result.
 pub(super) fn write_state(outcome: &Outcome, task: &TaskState) -> JsonObject {
     append_members(
         write_members(task, status(task), &TIME_MEMBERS),
@@ -111,18 +110,17 @@ pub(super) fn write_state(outcome: &Outcome, task: &TaskState) -> JsonObject {
 /// "`failed`: […] For tool calls specifically, this includes cases where the tool call result has
 /// `isError` set to true."
 fn status(task: &TaskState) -> TaskStatus {
-    let is_error = |end: &RawJson| {
-        end.as_object()
-            .and_then(|o| o.get("isError").cloned())
-            .is_some_and(|v| v == TRUE)
-    };
     match (&task.outcome, task.status) {
-        (Some(Ok(end)), TaskStatus::Completed) if is_error(end) => TaskStatus::Failed,
+        (Some(Ok(end)), TaskStatus::Completed) if is_error_result(end) => TaskStatus::Failed,
         (_, status) => status,
     }
 }
 
-const TRUE: RawJson = RawJson::literal("true");
+fn is_error_result(result: &RawJson) -> bool {
+    result
+        .as_object()
+        .is_some_and(|result| result.is_true("isError"))
+}
 
 /// Returns the task that a message names.
 pub(crate) fn task_of(params: &JsonObject) -> Option<ByteString> {

@@ -171,10 +171,9 @@ fn change_items(
     change: impl Fn(&RawJson) -> Option<RawJson>,
 ) {
     // Most requests have none, and long messages then cost only one scan.
-    let marked = |items: &&RawJson| memchr::memmem::find(items.bytes(), mark.as_bytes()).is_some();
     let items = params
         .get(member)
-        .filter(marked)
+        .filter(|items| memchr::memmem::find(items.bytes(), mark.as_bytes()).is_some())
         .and_then(RawJson::as_array);
     if let Some(changed) = items.and_then(|items| changed_array(&items, change)) {
         params.set(ByteString::literal(member), changed);
@@ -210,20 +209,22 @@ fn is_envelope(content: &RawJson) -> bool {
 
 /// Returns true if a schema demands an envelope.
 fn is_envelope_schema(schema: &RawJson) -> bool {
-    let is_required = |schema: &JsonObject| {
-        let required = schema
-            .get("required")
-            .and_then(|names| names.parse_as::<Vec<String>>().ok());
-        required.is_some_and(|names| names == [MEMBER])
-    };
-    let has_only_it = |schema: &JsonObject| {
-        schema
-            .get_object("properties")
-            .is_some_and(|all| all.iter().count() == 1 && all.get(MEMBER).is_some())
-    };
     schema
         .as_object()
-        .is_some_and(|schema| is_required(&schema) && has_only_it(&schema))
+        .is_some_and(|schema| requires_value_alone(&schema) && has_value_alone(&schema))
+}
+
+fn requires_value_alone(schema: &JsonObject) -> bool {
+    let required = schema
+        .get("required")
+        .and_then(|names| names.parse_as::<Vec<String>>().ok());
+    required.is_some_and(|names| names == [MEMBER])
+}
+
+fn has_value_alone(schema: &JsonObject) -> bool {
+    schema
+        .get_object("properties")
+        .is_some_and(|all| all.iter().count() == 1 && all.get(MEMBER).is_some())
 }
 
 fn wrap_content(result: &mut JsonObject) {
@@ -258,13 +259,7 @@ fn repeat_as_text(result: &mut JsonObject, value: &RawJson) {
             None => return,
         },
     };
-    let is_text = |block: &RawJson| {
-        block
-            .as_object()
-            .and_then(|block| block.get_string("type"))
-            .is_some_and(|kind| kind.as_str() == "text")
-    };
-    if blocks.iter().any(is_text) {
+    if blocks.iter().any(is_text_block) {
         return;
     }
     let text = RawJson::string(&String::from_utf8_lossy(value.bytes()));
@@ -278,4 +273,11 @@ fn repeat_as_text(result: &mut JsonObject, value: &RawJson) {
         ByteString::literal("content"),
         RawJson::array(blocks.iter()),
     );
+}
+
+fn is_text_block(block: &RawJson) -> bool {
+    block
+        .as_object()
+        .and_then(|block| block.get_string("type"))
+        .is_some_and(|kind| kind.as_str() == "text")
 }

@@ -57,13 +57,16 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn only_the_one_error_demands_elicitations() {
-        let error = |code, data: &'static str| RpcError {
+    fn error(code: i64, data: &'static str) -> RpcError {
+        RpcError {
             code,
             message: ByteString::literal("more"),
             data: Some(RawJson::parse(Bytes::from_static(data.as_bytes())).unwrap()),
-        };
+        }
+    }
+
+    #[test]
+    fn only_the_one_error_demands_elicitations() {
         let listed = r#"{"elicitations":[{"mode":"url","url":"https://a.example","elicitationId":"1","message":"m"}]}"#;
         assert_eq!(
             required_elicitations(&error(-32042, listed)).map(|l| l.len()),

@@ -20,7 +20,7 @@ pub(super) const MEMBER: &str = "result";
 const MOVED_ROOT: &str = "#/properties/result";
 /// Dialect whose `$recursiveRef` would lead to the wrapper.
 const DIALECT_2019: &str = "//json-schema.org/draft/2019-09/schema";
-/// Keywords whose values are data. A `$ref` in them is no reference.
+/// Keywords whose values are data. A `$ref` in them isn't a reference.
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 /// Keywords whose values have subschemas under names that an author chose.
 const NAME_MAPS: [&str; 6] = [
@@ -31,10 +31,10 @@ const NAME_MAPS: [&str; 6] = [
     "dependentSchemas",
     "dependencies",
 ];
-/// Keywords that can hold one more reference, in the order in which they are tried.
+/// Keywords that can hold another reference, in the order in which they are tried.
 const HOLDERS: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
-/// Wraps an output schema. `None`: a legacy client can hold it as it is, or it is no schema.
+/// Wraps an output schema. `None`: a legacy client can hold it as it is, or it isn't a schema.
 pub(crate) fn wrap_schema(schema: &RawJson) -> Option<RawJson> {
     let (inner, dialect) = match &schema.bytes()[..] {
         // Some clients hold only objects under `properties`.
@@ -79,9 +79,7 @@ fn moved_references(schema: &RawJson, root: &JsonObject) -> RawJson {
     });
     // A recursive anchor at the root makes the reference dynamic, and then it finds the root by
     // itself.
-    let is_anchored = root
-        .get("$recursiveAnchor")
-        .is_some_and(|raw| &raw.bytes()[..] == b"true");
+    let is_anchored = root.is_true("$recursiveAnchor");
     let mut walk = SchemaWalk {
         text: schema.bytes(),
         converts: is_2019 && !is_anchored,
@@ -111,13 +109,13 @@ struct Level {
     has_names: bool,
     /// Meaning of the next value.
     next: Keyword,
-    /// Place of the last key.
+    /// Span of the last key.
     key: Range<usize>,
     /// Number of edits before it.
     edits_before: usize,
     /// True if references in it do not start from the root.
     has_base: bool,
-    /// Place of its `$recursiveRef`.
+    /// Span of its `$recursiveRef`.
     recursive: Option<Range<usize>>,
     /// [`HOLDERS`] that it has.
     holders: [bool; 4],
@@ -322,13 +320,12 @@ mod tests {
         wrapped[from..to].to_owned()
     }
 
+    fn enveloped(inner: &str) -> String {
+        format!(r#"{{"type":"object","properties":{{"result":{inner}}},"required":["result"]}}"#)
+    }
+
     #[test]
     fn the_form_is_that_of_the_official_sdk() {
-        let around = |inner: &str| {
-            format!(
-                r#"{{"type":"object","properties":{{"result":{inner}}},"required":["result"]}}"#
-            )
-        };
         for schema in [
             r#"{"type":"array","items":{"type": "number"} }"#,
             r#"{"type":"string"}"#,
@@ -341,13 +338,13 @@ mod tests {
             r#"{"x":1.0e2}"#,
             "{}",
         ] {
-            assert_eq!(wrapped(schema), Some(around(schema)));
+            assert_eq!(wrapped(schema), Some(enveloped(schema)));
         }
-        assert_eq!(wrapped("true"), Some(around("{}")));
-        assert_eq!(wrapped("false"), Some(around(r#"{"not":{}}"#)));
+        assert_eq!(wrapped("true"), Some(enveloped("{}")));
+        assert_eq!(wrapped("false"), Some(enveloped(r#"{"not":{}}"#)));
         let with_dialect =
             r#"{"type":"array","$schema":"http://json-schema.org/draft-07/schema#"}"#;
-        let expected = around(with_dialect).replacen(
+        let expected = enveloped(with_dialect).replacen(
             '{',
             r#"{"$schema":"http://json-schema.org/draft-07/schema#","#,
             1,
@@ -423,11 +420,13 @@ mod tests {
         }
     }
 
+    /// Returns a schema of the draft 2019-09 with these members.
+    fn of_2019(members: &str) -> String {
+        format!(r#"{{"$schema":"https://json-schema.org/draft/2019-09/schema",{members}}}"#)
+    }
+
     #[test]
     fn recursion_of_2019_finds_the_schema() {
-        let of = |rest: &str| {
-            format!(r#"{{"$schema":"https://json-schema.org/draft/2019-09/schema",{rest}}}"#)
-        };
         for (rest, expected) in [
             (
                 r##""items":{"$recursiveRef":"#"}"##,
@@ -446,7 +445,7 @@ mod tests {
                 r##""$recursiveAnchor":true,"items":{"$recursiveRef":"#"}"##,
             ),
         ] {
-            assert_eq!(inner(&of(rest)), of(expected));
+            assert_eq!(inner(&of_2019(rest)), of_2019(expected));
         }
     }
 

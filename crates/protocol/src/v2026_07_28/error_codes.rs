@@ -1,7 +1,7 @@
 //! Error codes of 2026-07-28 (basic/index.mdx, Error Codes).
 //!
 //! Owns the codes that JSON-RPC does not have, and those that this revision has no more. Does not
-//! encode errors (`encode.rs`). Invariant: they stand nowhere else.
+//! encode errors (`encode.rs`). Invariant: they appear nowhere else.
 
 use moongate_jsonrpc::message::code;
 

@@ -18,12 +18,11 @@ pub(crate) fn example_call(tool: &str) -> ExampleCall {
             "application/json, text/event-stream".to_owned(),
         ),
     ];
-    let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
     let own = write_headers("tools/call", Some(tool), None, None);
-    headers.extend(
-        own.iter()
-            .map(|(name, value)| (name.as_str().to_owned(), text(value))),
-    );
+    headers.extend(own.iter().map(|(name, value)| {
+        let value = value.to_str().unwrap_or_default();
+        (name.as_str().to_owned(), value.to_owned())
+    }));
     let meta = JsonObject::new()
         .with(PROTOCOL_VERSION, RawJson::string(super::REVISION))
         .with(

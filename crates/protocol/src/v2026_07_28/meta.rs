@@ -107,13 +107,12 @@ pub(super) fn write_meta(
     token: Option<u64>,
     may_task: bool,
 ) -> JsonObject {
-    let mut set = |key: &'static str, value: RawJson| meta.set(ByteString::literal(key), value);
-    set(
-        PROTOCOL_VERSION,
+    meta.set(
+        ByteString::literal(PROTOCOL_VERSION),
         const { RawJson::literal("\"2026-07-28\"") },
     );
-    set(
-        CLIENT_INFO,
+    meta.set(
+        ByteString::literal(CLIENT_INFO),
         caller
             .client_info
             .clone()
@@ -123,7 +122,7 @@ pub(super) fn write_meta(
         REVISION => caller.declared_capabilities.clone(),
         _ => tasks::set_declared(&caller.declared_capabilities, may_task),
     };
-    set(CLIENT_CAPABILITIES, capabilities);
+    meta.set(ByteString::literal(CLIENT_CAPABILITIES), capabilities);
     // server/utilities/logging.mdx has no default: without the field, no log message MUST be sent.
     // A legacy client without a level expects its server's default, so the gateway requests that on
     // its behalf.
@@ -133,10 +132,13 @@ pub(super) fn write_meta(
         LogFilter::Nothing => None,
     };
     if let Some(level) = level {
-        set(LOG_LEVEL, RawJson::string(level.name()));
+        meta.set(
+            ByteString::literal(LOG_LEVEL),
+            RawJson::string(level.name()),
+        );
     }
     if let Some(token) = token {
-        set("progressToken", RawJson::number(token));
+        meta.set(ByteString::literal("progressToken"), RawJson::number(token));
     }
     meta
 }

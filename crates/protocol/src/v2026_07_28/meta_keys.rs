@@ -1,6 +1,6 @@
 //! Reserved keys in the `_meta` of 2026-07-28.
 //!
-//! Owns their names. Does not read or write them (`meta.rs`). Invariant: they stand nowhere else.
+//! Owns their names. Does not read or write them (`meta.rs`). Invariant: they appear nowhere else.
 
 /// `_meta` key: revision of a request.
 pub(crate) const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";

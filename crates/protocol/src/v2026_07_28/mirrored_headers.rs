@@ -220,7 +220,7 @@ fn mirrored(definition: &JsonObject) -> Result<Vec<MirroredArgument>, String> {
         .ok_or("the input schema cannot be read")?;
     let mut found = Vec::new();
     walk(&schema, &mut Vec::new(), &mut found)?;
-    // An annotation that the walk did not reach is in a place where it is not allowed.
+    // An annotation that the walk did not reach is in a position where it is not allowed.
     if found.len() != count(&schema, 0) {
         return Err(format!(
             "{ANNOTATION} stands where it cannot be reached by properties alone"

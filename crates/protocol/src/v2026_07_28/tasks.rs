@@ -131,7 +131,7 @@ pub(super) fn read_input_requests(
         let (request, method) = request
             .and_then(|r| r.get_string("method").map(|m| (r, m)))
             .ok_or("an input request has no method")?;
-        // `roots/list` has no parameters, so their absence is no error.
+        // `roots/list` has no parameters, so their absence is not an error.
         let params = request.get_object("params").unwrap_or_default();
         let kind = InputKind::classify(&method, &params);
         questions.push((
@@ -267,15 +267,16 @@ mod tests {
         );
     }
 
+    fn error(code: i64, data: &'static str) -> Error {
+        Error::from_server(RpcError {
+            code,
+            message: "".into(),
+            data: Some(RawJson::literal(data)),
+        })
+    }
+
     #[test]
     fn only_a_task_that_is_needed_counts_as_needed() {
-        let error = |code, data| {
-            Error::from_server(RpcError {
-                code,
-                message: "".into(),
-                data: Some(RawJson::literal(data)),
-            })
-        };
         let tasks =
             r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
         assert!(is_required(&error(MISSING_CAPABILITY, tasks)));

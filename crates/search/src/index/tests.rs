@@ -27,28 +27,8 @@ fn pick<'a>(words: &[&'a str], n: usize) -> &'a str {
 
 fn put_server(index: &mut SearchIndex<ToolId>, server: usize, keep: impl Fn(&ToolId) -> bool) {
     let name = format!("s{server}");
-    let text = |tool: usize| {
-        let n = server * 31 + tool * 17;
-        let own = format!("{}_{}", pick(&VERBS, n), pick(&NOUNS, n / 3));
-        let description = format!(
-            "Can {} a {} of {}.",
-            pick(&VERBS, n + tool),
-            pick(&NOUNS, n / 2),
-            pick(&NOUNS, n / 5)
-        );
-        let argument = ArgumentText {
-            name: format!("{}_id", pick(&NOUNS, n)),
-            description: "Key of it".to_owned(),
-        };
-        (
-            own.clone(),
-            format!("{name}__{own}_{tool}"),
-            description,
-            vec![argument],
-        )
-    };
     let texts: Vec<_> = (0..12)
-        .map(|tool| ((server, tool), text(tool)))
+        .map(|tool| ((server, tool), tool_texts(server, tool)))
         .filter(|(id, _)| keep(id))
         .collect();
     let tools =
@@ -72,6 +52,24 @@ fn put_server(index: &mut SearchIndex<ToolId>, server: usize, keep: impl Fn(&Too
     );
 }
 
+/// Own name, exposed name, description and arguments of a tool.
+fn tool_texts(server: usize, tool: usize) -> (String, String, String, Vec<ArgumentText>) {
+    let n = server * 31 + tool * 17;
+    let own = format!("{}_{}", pick(&VERBS, n), pick(&NOUNS, n / 3));
+    let exposed = format!("s{server}__{own}_{tool}");
+    let description = format!(
+        "Can {} a {} of {}.",
+        pick(&VERBS, n + tool),
+        pick(&NOUNS, n / 2),
+        pick(&NOUNS, n / 5)
+    );
+    let argument = ArgumentText {
+        name: format!("{}_id", pick(&NOUNS, n)),
+        description: "Key of it".to_owned(),
+    };
+    (own, exposed, description, vec![argument])
+}
+
 fn index_of(servers: usize, keep: impl Fn(&ToolId) -> bool) -> SearchIndex<ToolId> {
     let mut index = SearchIndex::default();
     (0..servers).for_each(|server| put_server(&mut index, server, &keep));
@@ -93,16 +91,19 @@ const QUERIES: [&str; 8] = [
 fn hidden_tools_change_nothing() {
     let whole = index_of(9, |_| true);
     for rule in [2, 3, 5, 7] {
-        let may_see = |id: &ToolId| (id.0 * 5 + id.1) % rule == 1 && id.0 != 4;
-        let visible_only = index_of(9, may_see);
+        let visible_only = index_of(9, |id| is_visible(id, rule));
         for query in QUERIES {
             assert_eq!(
-                whole.search(query, may_see, 20),
+                whole.search(query, |id| is_visible(id, rule), 20),
                 visible_only.search(query, |_| true, 20),
                 "{query}"
             );
         }
     }
+}
+
+fn is_visible(id: &ToolId, rule: usize) -> bool {
+    (id.0 * 5 + id.1) % rule == 1 && id.0 != 4
 }
 
 #[test]
@@ -130,42 +131,54 @@ fn replacing_a_server_equals_building_anew() {
 #[test]
 fn names_come_first_and_ties_go_by_name() {
     let mut index = SearchIndex::default();
-    let tool = |id, exposed_name, own_name, description| ToolDocument {
+    index.replace_server(
+        untitled_server("b"),
+        [
+            tool_document(1, "b__ping", "ping", "Answers."),
+            tool_document(2, "b__echo", "echo", "Ping ping."),
+        ],
+    );
+    index.replace_server(
+        untitled_server("a"),
+        [
+            tool_document(3, "a__ping", "ping", "Answers."),
+            tool_document(4, "ping", "pong", "Other."),
+        ],
+    );
+    assert_eq!(found_ids(&index, "ping"), [4, 3, 1, 2]);
+    assert_eq!(found_ids(&index, " B__Ping "), [1, 2, 3]);
+    assert_eq!(index.search("ping", |_| true, 2).len(), 2);
+    assert_eq!(index.search("ping", |_| true, 0).len(), 0);
+}
+
+fn tool_document<'a, Id>(
+    id: Id,
+    exposed_name: &'a str,
+    own_name: &'a str,
+    description: &'a str,
+) -> ToolDocument<'a, Id> {
+    ToolDocument {
         id,
         exposed_name,
         own_name,
         description,
         arguments: &[],
-    };
-    let server = |name| ServerDocument {
+    }
+}
+
+fn untitled_server(name: &str) -> ServerDocument<'_> {
+    ServerDocument {
         name,
         ..ServerDocument::default()
-    };
-    index.replace_server(
-        server("b"),
-        [
-            tool(1, "b__ping", "ping", "Answers."),
-            tool(2, "b__echo", "echo", "Ping ping."),
-        ],
-    );
-    index.replace_server(
-        server("a"),
-        [
-            tool(3, "a__ping", "ping", "Answers."),
-            tool(4, "ping", "pong", "Other."),
-        ],
-    );
-    let ids = |query| {
-        index
-            .search(query, |_| true, 10)
-            .iter()
-            .map(|hit| hit.id)
-            .collect::<Vec<i32>>()
-    };
-    assert_eq!(ids("ping"), [4, 3, 1, 2]);
-    assert_eq!(ids(" B__Ping "), [1, 2, 3]);
-    assert_eq!(index.search("ping", |_| true, 2).len(), 2);
-    assert_eq!(index.search("ping", |_| true, 0).len(), 0);
+    }
+}
+
+fn found_ids(index: &SearchIndex<i32>, query: &str) -> Vec<i32> {
+    index
+        .search(query, |_| true, 10)
+        .iter()
+        .map(|hit| hit.id)
+        .collect()
 }
 
 #[test]
@@ -197,26 +210,16 @@ fn nothing_comes_where_nothing_fits() {
 
 #[test]
 fn other_words_for_the_same_are_found_in_a_small_catalogue() {
-    let tool = |id: &'static str, description| ToolDocument {
-        id,
-        exposed_name: id,
-        own_name: id,
-        description,
-        arguments: &[],
-    };
     let mut index = SearchIndex::default();
     let tools = [
-        tool("create_issue", "Create a new issue"),
-        tool("delete_all", "Delete all issues"),
-        tool("read_issue", "Read one issue"),
-        tool("sample", "Answers with a text"),
+        ("create_issue", "Create a new issue"),
+        ("delete_all", "Delete all issues"),
+        ("read_issue", "Read one issue"),
+        ("sample", "Answers with a text"),
     ];
     index.replace_server(
-        ServerDocument {
-            name: "shop",
-            ..ServerDocument::default()
-        },
-        tools,
+        untitled_server("shop"),
+        tools.map(|(name, description)| tool_document(name, name, name, description)),
     );
     for (query, first) in [
         ("remove", "delete_all"),

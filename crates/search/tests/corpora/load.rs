@@ -323,7 +323,7 @@ fn read_bfcl(first: usize) -> (Vec<CorpusServer>, Vec<CorpusQuery>) {
             questions.push((row.text(), answer));
         }
     }
-    // Some functions stand there under several descriptions: each of them answers.
+    // Some functions are there under several descriptions, and each of them answers.
     let wanted = |answer: AnswerRow| {
         answer
             .ground_truth

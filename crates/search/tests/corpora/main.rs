@@ -1,4 +1,4 @@
-//! Gates of the ranking, on corpora that are no part of the tree: LiveMCPBench and BFCL.
+//! Gates of the ranking, on corpora that aren't part of the tree: LiveMCPBench and BFCL.
 //!
 //! `tests/search/setup.sh` fetches them, pinned. The table is printed: `cargo nextest run -p
 //! moongate-search --test corpora --no-capture`. Tune weights on even queries; odd ones show

@@ -31,19 +31,19 @@ fn text(next: NextEvent) -> String {
     }
 }
 
+fn id_of_frame(frame: Bytes) -> (u64, u64) {
+    let text = String::from_utf8(frame.to_vec()).unwrap();
+    parse_id(text.split("id: ").nth(1).unwrap().lines().next().unwrap()).unwrap()
+}
+
 #[tokio::test]
 async fn ids_of_an_earlier_run_are_known_as_such() {
     let (first, second) = (
         ResumptionBuffer::new(shared(settings()), &principal(), 1),
         ResumptionBuffer::new(shared(settings()), &principal(), 2),
     );
-    let last_id = |frame: Bytes| {
-        let text = String::from_utf8(frame.to_vec()).unwrap();
-        parse_id(text.split("id: ").nth(1).unwrap().lines().next().unwrap()).unwrap()
-    };
-    let begin = |replay: &ResumptionBuffer| replay.begin(&RequestId::number(7)).unwrap().0;
-    let one = begin(&first);
-    let two = begin(&second);
+    let (one, _) = first.begin(&RequestId::number(7)).unwrap();
+    let (two, _) = second.begin(&RequestId::number(7)).unwrap();
     assert_eq!(first.unanswered(), [(one, RequestId::number(7))]);
     for replay in [&first, &second] {
         let number = if std::ptr::eq(replay, &first) {
@@ -56,7 +56,7 @@ async fn ids_of_an_earlier_run_are_known_as_such() {
                 replay.priming_event(stream, Duration::ZERO),
                 replay.add(stream, b"{}", false),
             ]
-            .map(last_id);
+            .map(id_of_frame);
             for id in ids {
                 assert!(!replay.is_from_previous_process(id), "{id:?}");
                 assert_eq!(

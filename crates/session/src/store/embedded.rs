@@ -47,8 +47,8 @@ impl EmbeddedStore {
                 let aside = set_aside(path)?;
                 let shown = path.display();
                 let aside = aside.display();
-                // Their clients get a 404 each, and initialize again. One line tells of all.
-                let sessions_lost = SessionCount::beside(path).read();
+                // Their clients get a 404 each, and initialize again. One line reports them all.
+                let sessions_lost = SessionCount::for_store(path).read();
                 let sessions_lost =
                     sessions_lost.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
                 tracing::warn!(
@@ -86,7 +86,7 @@ fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
     let contents = contents
         .ok_or_else(|| StoreError::Corrupt("it was written by another version".to_owned()))?;
     let run = contents.run;
-    let session_count = SessionCount::beside(path);
+    let session_count = SessionCount::for_store(path);
     Ok(EmbeddedStore {
         database,
         path: path.to_owned(),
@@ -154,20 +154,50 @@ fn read(database: &Database) -> Result<Option<StoredState>, Error> {
         };
         for row in rows.iter()? {
             let (key, value) = row?;
-            let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
             // Copied, so that no page of the file stays in memory behind a row.
-            contents.rows[table as usize].push((copy(key.value()), copy(value.value())));
+            let key = Bytes::copy_from_slice(key.value());
+            let value = Bytes::copy_from_slice(value.value());
+            contents.rows[table as usize].push((key, value));
         }
     }
     Ok(Some(contents))
 }
 
-/// Begins a transaction after which the file opens without a repair, however the process ends.
+/// Starts a transaction after which the file opens without a repair, however the process ends.
 fn write(database: &Database) -> Result<redb::WriteTransaction, Error> {
     let mut transaction = database.begin_write()?;
     // Without quick repair, redb reads the whole file after a crash.
     transaction.set_quick_repair(true);
     Ok(transaction)
+}
+
+impl EmbeddedStore {
+    /// Writes the changes, and returns the number of stored sessions.
+    fn write_rows(&self, changes: &[RowChange]) -> Result<u64, Error> {
+        let mut sessions = 0;
+        let transaction = write(&self.database)?;
+        {
+            let mut about = transaction.open_table(ABOUT)?;
+            about.insert("format", FORMAT)?;
+            about.insert("run", self.run)?;
+        }
+        // All tables in one transaction: a session and its rows at servers are written together or
+        // not at all.
+        for table in StoreTable::ALL {
+            let mut rows = transaction.open_table(definition(table))?;
+            for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {
+                match value {
+                    Some(value) => drop(rows.insert(&key[..], &value[..])?),
+                    None => drop(rows.remove(&key[..])?),
+                }
+            }
+            if table == StoreTable::Sessions {
+                sessions = rows.len()?;
+            }
+        }
+        transaction.commit()?;
+        Ok(sessions)
+    }
 }
 
 impl StoreBackend for EmbeddedStore {
@@ -176,32 +206,9 @@ impl StoreBackend for EmbeddedStore {
     }
 
     fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError> {
-        let written = || -> Result<u64, Error> {
-            let mut sessions = 0;
-            let transaction = write(&self.database)?;
-            {
-                let mut about = transaction.open_table(ABOUT)?;
-                about.insert("format", FORMAT)?;
-                about.insert("run", self.run)?;
-            }
-            // All tables in one transaction: a session and its rows at servers are written together
-            // or not at all.
-            for table in StoreTable::ALL {
-                let mut rows = transaction.open_table(definition(table))?;
-                for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {
-                    match value {
-                        Some(value) => drop(rows.insert(&key[..], &value[..])?),
-                        None => drop(rows.remove(&key[..])?),
-                    }
-                }
-                if table == StoreTable::Sessions {
-                    sessions = rows.len()?;
-                }
-            }
-            transaction.commit()?;
-            Ok(sessions)
-        };
-        let sessions = written().map_err(|error| store_error(&self.path, error))?;
+        let sessions = self
+            .write_rows(changes)
+            .map_err(|error| store_error(&self.path, error))?;
         self.session_count.write(sessions);
         Ok(())
     }

@@ -27,7 +27,7 @@ const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
 const WAITING_MAX: usize = 1024;
 /// Longest wait for a write.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
-/// Cost of a change beside its bytes.
+/// Cost of a change in addition to its bytes.
 const CHANGE_COST: usize = 128;
 
 /// Declares the tables, each with the name that it has on disk.
@@ -123,6 +123,12 @@ pub enum StoreError {
     /// Refused by the operating system.
     #[error("{0}")]
     Unusable(String),
+}
+
+impl StoreError {
+    fn unusable(why: &str) -> Self {
+        StoreError::Unusable(why.to_owned())
+    }
 }
 
 /// Backend that holds rows. Its methods may block.
@@ -272,16 +278,15 @@ impl StateStore {
     }
 
     async fn change_synced(&self, change: RowChange) -> Result<(), StoreError> {
-        let unusable = |why: &str| Err(StoreError::Unusable(why.to_owned()));
         if !self.is_persistent() {
-            return unusable("nothing outlives the process");
+            return Err(StoreError::unusable("nothing outlives the process"));
         }
         let (sender, written) = oneshot::channel();
         {
             let mut queued = self.0.queued.lock();
             if queued.waiting.len() >= WAITING_MAX || !queued.add(change) {
                 self.0.metrics.store.dropped.inc();
-                return unusable("too many changes wait");
+                return Err(StoreError::unusable("too many changes wait"));
             }
             queued.waiting.push(sender);
             self.0.count(&queued);
@@ -290,8 +295,8 @@ impl StateStore {
         self.0.awaited.notify_one();
         match tokio::time::timeout(SYNC_TIMEOUT, written).await {
             Ok(Ok(written)) => written,
-            Ok(Err(_)) => unusable("it is closed"),
-            Err(_) => unusable("it takes too long"),
+            Ok(Err(_)) => Err(StoreError::unusable("it is closed")),
+            Err(_) => Err(StoreError::unusable("it takes too long")),
         }
     }
 
@@ -376,9 +381,11 @@ pub fn unix_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    /// Backend that fails as often as it is told to.
+    /// Backend that fails as often as the test asks.
     struct Flaky {
         failures: Arc<Mutex<u32>>,
         rows: Arc<Mutex<Vec<RowChange>>>,
@@ -437,12 +444,9 @@ mod tests {
             .map(|((_, key), value)| (key.clone(), value.clone()))
             .collect();
         rows.sort();
-        let of = |key, value| (Bytes::from_static(key), Some(Bytes::from_static(value)));
-        assert_eq!(
-            rows,
-            [of(b"a", b"2"), of(b"b", b"3")],
-            "the last word on each row, once"
-        );
+        let expected = [("a", "2"), ("b", "3")]
+            .map(|(key, value)| (Bytes::from(key), Some(Bytes::from(value))));
+        assert_eq!(rows, expected, "the last word on each row, once");
         assert_eq!(metrics.store.errors.get(), 2);
         assert_eq!(metrics.store.waiting.get(), 0);
         store.close().await;
@@ -497,20 +501,19 @@ mod tests {
         );
     }
 
+    fn open_store(file: &Path) -> StateStore {
+        let settings = StoreSettings {
+            file: Some(file.to_owned()),
+            ..StoreSettings::default()
+        };
+        StateStore::open(settings, Arc::new(Metrics::new()))
+    }
+
     #[tokio::test]
     async fn a_synced_row_outlives_a_process_that_is_killed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state.redb");
-        let open = |file| {
-            StateStore::open(
-                StoreSettings {
-                    file: Some(file),
-                    ..StoreSettings::default()
-                },
-                Arc::new(Metrics::new()),
-            )
-        };
-        let store = open(file.clone());
+        let store = open_store(&file);
         store
             .put_synced(StoreTable::Secrets, "a", "1")
             .await
@@ -518,7 +521,7 @@ mod tests {
         // What is on disk now, without an orderly end.
         let copy = dir.path().join("copy.redb");
         std::fs::copy(&file, &copy).unwrap();
-        let next = open(copy);
+        let next = open_store(&copy);
         next.phase()
             .wait_for(|phase| *phase == StorePhase::Open)
             .await
@@ -535,15 +538,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_store_that_does_not_open_keeps_no_caller_and_few_wait() {
         let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
-        let put = |n: usize| {
+        let waiting = (0..=WAITING_MAX).map(|n| {
             let store = store.clone();
             tokio::spawn(async move {
                 store
                     .put_synced(StoreTable::Secrets, n.to_string(), "1")
                     .await
             })
-        };
-        let waiting: Vec<_> = (0..=WAITING_MAX).map(put).collect();
+        });
+        let waiting: Vec<_> = waiting.collect();
         let mut results = Vec::new();
         for waiting in waiting {
             results.push(waiting.await.unwrap().unwrap_err().to_string());
@@ -583,19 +586,15 @@ mod tests {
     #[tokio::test]
     async fn one_process_has_it_at_a_time_and_the_next_one_gets_it() {
         let dir = tempfile::tempdir().unwrap();
-        let settings = StoreSettings {
-            file: Some(dir.path().join("state/state.redb")),
-            ..StoreSettings::default()
-        };
-        let open = || StateStore::open(settings.clone(), Arc::new(Metrics::new()));
-        let first = open();
+        let file = dir.path().join("state/state.redb");
+        let first = open_store(&file);
         first
             .phase()
             .wait_for(|phase| *phase == StorePhase::Open)
             .await
             .unwrap();
         let run = first.take_contents().unwrap().run;
-        let second = open();
+        let second = open_store(&file);
         second
             .phase()
             .wait_for(|phase| *phase == StorePhase::Locked)
@@ -610,12 +609,13 @@ mod tests {
             .await
             .unwrap();
         let mut contents = second.take_contents().unwrap();
+        assert!(contents.run > run);
         assert_eq!(
-            (contents.run > run, contents.take(StoreTable::Sessions)),
-            (true, vec![("a".into(), "1".into())])
+            contents.take(StoreTable::Sessions),
+            vec![("a".into(), "1".into())]
         );
         second.close().await;
-        let third = open();
+        let third = open_store(&file);
         third
             .phase()
             .wait_for(|phase| *phase == StorePhase::Open)

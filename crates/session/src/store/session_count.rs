@@ -1,7 +1,7 @@
-//! Number of the stored sessions, in a file beside the store.
+//! Number of the stored sessions, in a file next to the store.
 //!
-//! Owns that file. Does not count (`embedded.rs`). Invariant: the number is only told to people, so
-//! that a file that is lost, or older than the store, does no harm.
+//! Owns that file. Does not count (`embedded.rs`). Invariant: the number is only shown to people,
+//! so a file that is lost, or older than the store, does no harm.
 
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub(super) struct SessionCount {
 }
 
 impl SessionCount {
-    /// Names the file beside the store. Nothing is read or written.
-    pub(super) fn beside(store: &Path) -> Self {
+    /// Names the file next to the store. Nothing is read or written.
+    pub(super) fn for_store(store: &Path) -> Self {
         let mut path = store.as_os_str().to_owned();
         path.push(".sessions");
         SessionCount {
@@ -69,17 +69,17 @@ mod tests {
     #[test]
     fn the_last_number_is_read_by_the_next_process() {
         let dir = tempfile::tempdir().unwrap();
-        let count = || SessionCount::beside(&dir.path().join("state.redb"));
-        assert_eq!(count().read(), None);
+        let store = dir.path().join("state.redb");
+        assert_eq!(SessionCount::for_store(&store).read(), None);
         assert!(!dir.path().join("state.redb.sessions").exists());
-        let mut first = count();
+        let mut first = SessionCount::for_store(&store);
         first.write(1234);
         first.write(7);
         first.write(7);
-        assert_eq!(count().read(), Some(7));
+        assert_eq!(SessionCount::for_store(&store).read(), Some(7));
         std::fs::write(dir.path().join("state.redb.sessions"), "seven").unwrap();
-        assert_eq!(count().read(), None);
-        count().remove();
+        assert_eq!(SessionCount::for_store(&store).read(), None);
+        SessionCount::for_store(&store).remove();
         assert!(!dir.path().join("state.redb.sessions").exists());
     }
 }

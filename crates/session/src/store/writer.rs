@@ -15,7 +15,7 @@ use crate::store::{QueuedChanges, RowChange, StoreBackend, StoreError, StoreInne
 /// Time within which changes are written together.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// Interval between two attempts to lock the file.
-// A lock tells nobody that it is free, so it has to be tried.
+// A lock does not report that it is free, so it has to be tried.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest wait for the lock: the time that an operator may take to stop the replaced process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -78,23 +78,23 @@ pub(super) async fn run(
                 requeue(&inner, changes);
                 // Wakes this loop again, since no other change may come.
                 inner.added.notify_one();
-                // A close ends the delay: the last batch is tried once more. So does a caller that
+                // A close ends the delay: the last batch is tried again. So does a caller that
                 // waits.
                 inner.batch(delay).await;
                 delay = (delay * 2).min(RETRY_BACKOFF.1);
             }
         }
         if last {
-            // The file is released before anybody learns that it is.
-            let end = move || {
+            // The file is released before anyone learns of it.
+            let released = tokio::task::spawn_blocking(move || {
                 drop(backend);
                 if let Some(file) = temporary_file {
                     let _ = std::fs::remove_file(&file);
-                    SessionCount::beside(&file).remove();
+                    SessionCount::for_store(&file).remove();
                 }
-            };
+            });
             // A panic of the library at this point loses nothing: the batch is written.
-            let _ = tokio::task::spawn_blocking(end).await;
+            let _ = released.await;
             return inner.give_up(StorePhase::Closed);
         }
     }
@@ -169,14 +169,9 @@ async fn write(
         }
         Ok::<_, StoreError>(backend)
     });
-    let failed = |_| {
-        Err(StoreError::Unusable(
-            "the library that writes it failed".to_owned(),
-        ))
-    };
     writing
         .await
-        .unwrap_or_else(failed)
+        .unwrap_or_else(|_| Err(StoreError::unusable("the library that writes it failed")))
         .map_err(|error| (error, kept))
 }
 

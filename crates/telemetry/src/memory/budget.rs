@@ -2,8 +2,8 @@
 //!
 //! Owns the total, and the bytes of each holder. Does not know what a message is
 //! (`reservation.rs`). Invariant: the sum stays within the total, and no holder gets more than half
-//! of what the others leave free. So there is always room for somebody else. Where memory is short
-//! all the same, the largest holder makes room.
+//! of what the others leave free, so there is always room for somebody else. Where memory is still
+//! short, the largest holder makes room.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,13 +67,13 @@ impl MemoryBudget {
     }
 
     fn with_total(limit: usize, total: usize, metrics: &Metrics) -> Arc<Self> {
-        let gauge = |kind| metrics.process.memory_reserved.series(kind);
+        let reserved = &metrics.process.memory_reserved;
         Arc::new(MemoryBudget {
             limit,
             total: AtomicUsize::new(total),
             used: AtomicUsize::new(0),
-            clients: gauge(MemoryHolderKind::Clients),
-            servers: gauge(MemoryHolderKind::Servers),
+            clients: reserved.series(MemoryHolderKind::Clients),
+            servers: reserved.series(MemoryHolderKind::Servers),
             refused: metrics.calls.refused.series(Limit::Memory),
             holders: Mutex::default(),
             reliefs: MemoryReliefs::default(),
@@ -89,8 +89,8 @@ impl MemoryBudget {
             .get(&holder)
             .and_then(Weak::upgrade)
             .unwrap_or_else(|| {
-                // Grows with those that hold something at the moment, and not with everybody who ever
-                // came.
+                // Grows with those that hold something at the moment, and not with everybody who
+                // ever came.
                 holders.retain(|_, counter| counter.strong_count() > 0);
                 let counter = Arc::default();
                 holders.insert(holder, Arc::downgrade(&counter));
@@ -162,7 +162,7 @@ impl MemoryBudget {
 }
 
 impl MemoryShare {
-    /// Begins a reservation of nothing, to be grown with the message that arrives.
+    /// Starts an empty reservation, which grows with the message that arrives.
     pub fn begin(&self) -> MemoryReservation {
         MemoryReservation::new(self.clone())
     }
@@ -200,16 +200,14 @@ impl MemoryShare {
         // Not atomic with the total: two messages at once may exceed the holder's share, but never
         // the total.
         let own = self.own.load(Ordering::Relaxed).saturating_add(bytes);
-        let fits = |used: usize| {
-            let sum = used.checked_add(bytes)?;
-            let free = budget.total().checked_sub(sum)?.checked_sub(KEPT_FREE)?;
-            (own <= free).then_some(sum)
-        };
-        if budget
+        let reserved = budget
             .used
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
-            .is_err()
-        {
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                let sum = used.checked_add(bytes)?;
+                let free = budget.total().checked_sub(sum)?.checked_sub(KEPT_FREE)?;
+                (own <= free).then_some(sum)
+            });
+        if reserved.is_err() {
             return false;
         }
         self.own.fetch_add(bytes, Ordering::Relaxed);
@@ -311,14 +309,11 @@ mod tests {
     fn filled(holder: MemoryHolder) -> (Arc<MemoryBudget>, Arc<Parked>) {
         let budget = budget(1 << 30);
         let share = budget.share(holder.clone());
-        let reserve = || {
+        let messages = std::iter::from_fn(|| {
             let mut message = share.begin();
             message.cover(8 * MIB).is_ok().then_some(message)
-        };
-        let parked = Arc::new(Parked(
-            holder,
-            Mutex::new(std::iter::from_fn(reserve).collect()),
-        ));
+        });
+        let parked = Arc::new(Parked(holder, Mutex::new(messages.collect())));
         budget.relieved_by(parked.clone());
         (budget, parked)
     }

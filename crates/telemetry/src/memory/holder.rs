@@ -1,12 +1,12 @@
 //! Holders of the gateway's memory.
 //!
 //! Owns their names. Does not count their bytes (`budget.rs`). Invariant: callers that cannot be
-//! told apart are one holder.
+//! distinguished are one holder.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who makes the gateway hold bytes.
+/// Client or server that makes the gateway hold bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryHolder {
     /// Principal of a request with a key.

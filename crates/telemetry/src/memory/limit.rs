@@ -1,7 +1,8 @@
 //! Limit of memory: what the config says, or what the system has.
 //!
 //! Owns the reading of control groups and of the machine's memory. Does not measure usage
-//! (`watch.rs`). Invariant: without a setting there is a limit wherever the system tells its size.
+//! (`watch.rs`). Invariant: without a setting there is a limit wherever the system reports its
+//! size.
 
 use std::path::Path;
 
@@ -24,8 +25,8 @@ pub enum MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit in bytes. `None` means that there is none, or that the system doesn't tell
-    /// its size.
+    /// Returns the limit in bytes. `None` means that there is none, or that the system doesn't
+    /// report its size.
     pub(super) fn in_bytes(self) -> Option<usize> {
         match self {
             MemoryLimit::None => None,
@@ -122,28 +123,35 @@ mod tests {
         assert_eq!(machine(&dir.path().join("none")), None);
     }
 
+    fn limit_in_groups(dir: &Path, groups: &str) -> Option<usize> {
+        std::fs::write(dir.join("groups"), groups).unwrap();
+        container(&dir.join("groups"), &dir.join("root"))
+    }
+
     #[test]
     fn the_lowest_limit_of_the_control_groups_holds() {
         let dir = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = dir.path().join(path);
+        let dir = dir.path();
+        for (path, text) in [
+            ("root/memory.max", "max\n"),
+            ("root/a/memory.max", "1000000\n"),
+            ("root/a/b/memory.max", "max\n"),
+            ("root/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("root/memory/c/memory.limit_in_bytes", "500000\n"),
+        ] {
+            let path = dir.join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
-        };
-        let limit = |groups: &str| {
-            put("groups", groups);
-            container(&dir.path().join("groups"), &dir.path().join("root"))
-        };
-        put("root/memory.max", "max\n");
-        put("root/a/memory.max", "1000000\n");
-        put("root/a/b/memory.max", "max\n");
-        put("root/memory/memory.limit_in_bytes", "9223372036854771712\n");
-        put("root/memory/c/memory.limit_in_bytes", "500000\n");
-        assert_eq!(limit("0::/\n"), None);
-        assert_eq!(limit("0::/a/b\n"), Some(1_000_000));
-        assert_eq!(limit("0::/gone/elsewhere\n"), None);
-        assert_eq!(limit("4:memory:/\n1:cpu:/c\n"), None);
-        assert_eq!(limit("4:cpu,memory:/c\n0::/a\n"), Some(500_000));
-        assert_eq!(container(&dir.path().join("none"), dir.path()), None);
+        }
+        for (groups, limit) in [
+            ("0::/\n", None),
+            ("0::/a/b\n", Some(1_000_000)),
+            ("0::/gone/elsewhere\n", None),
+            ("4:memory:/\n1:cpu:/c\n", None),
+            ("4:cpu,memory:/c\n0::/a\n", Some(500_000)),
+        ] {
+            assert_eq!(limit_in_groups(dir, groups), limit, "{groups}");
+        }
+        assert_eq!(container(&dir.join("none"), dir), None);
     }
 }

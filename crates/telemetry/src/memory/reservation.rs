@@ -54,7 +54,7 @@ impl MemoryReservation {
         if bytes <= SMALL_MESSAGE || bytes <= self.bytes {
             return Ok(());
         }
-        // The first step is exact, since most messages tell their length. An eighth more than
+        // The first step is exact, since most messages state their length. An eighth more than
         // doubles no buffer.
         let least = if self.bytes == 0 {
             bytes

@@ -1,6 +1,6 @@
 //! Memory watch: usage of the process against its limit. Owns the sampling.
 //!
-//! Stands behind the budget, for what no reservation counts: heads, sessions, connections. Does not
+//! Backs up the budget, for what no reservation counts: heads, sessions, connections. Does not
 //! decide what is refused (`listener/admission.rs`). Invariant: the answer whether memory is over
 //! its limit is at most one sample old and takes no system call.
 

@@ -285,7 +285,7 @@ impl AccessMetrics {
     }
 }
 
-/// What servers have in the catalogue.
+/// Items that servers have in the catalogue.
 #[allow(missing_docs)] // each is described by its help text below, which is what users read
 pub struct CatalogMetrics {
     pub items: GaugeFamily<(ByServer, ItemKindName)>,

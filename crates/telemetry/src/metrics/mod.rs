@@ -47,7 +47,7 @@ pub struct Metrics {
     pub inputs: InputMetrics,
     /// Credentials, rules and the certificate.
     pub access: AccessMetrics,
-    /// What servers have in the catalogue.
+    /// Items that servers have in the catalogue.
     pub catalog: CatalogMetrics,
     /// Reloads of the config.
     pub config: ConfigMetrics,

@@ -27,12 +27,6 @@ impl ProcessMetrics {
             "When the process started (Unix time).",
         )
         .set(process::start_time());
-        let heap = || {
-            r.float_gauge(
-                "moongate_heap_bytes",
-                "Bytes that the process has allocated and not freed.",
-            )
-        };
         ProcessMetrics {
             cpu_seconds: r.float_counter("process_cpu_seconds_total", "CPU time of the process."),
             resident_bytes: r.float_gauge(
@@ -42,7 +36,12 @@ impl ProcessMetrics {
             open_fds: r.float_gauge("process_open_fds", "Open file descriptors of the process."),
             threads: r.float_gauge("process_threads", "Threads of the process."),
             // Only where the allocator counts: a constant zero would look like a measurement.
-            heap_bytes: process::usage().heap_bytes.map(|_| heap()),
+            heap_bytes: process::usage().heap_bytes.map(|_| {
+                r.float_gauge(
+                    "moongate_heap_bytes",
+                    "Bytes that the process has allocated and not freed.",
+                )
+            }),
             memory_reserved: r.gauges(
                 "moongate_memory_reserved_bytes",
                 "Bytes of messages that the gateway holds.",

@@ -23,7 +23,7 @@ use moongate_jsonrpc::message::{
 };
 use moongate_telemetry::MemoryReservation;
 
-/// Callback for lines that are no JSON-RPC messages.
+/// Callback for lines that aren't JSON-RPC messages.
 pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 /// State that a pipe shares with its tasks.
@@ -120,7 +120,7 @@ impl PipeShared {
         message: RpcMessage,
         size: usize,
     ) -> Option<Bytes> {
-        // One place stays free, so that the answer always fits and the reading task never waits.
+        // One slot stays free, so that the answer always fits and the reading task never waits.
         let Some(weight) = self.backlog.reserve(size).filter(|_| call.capacity() > 1) else {
             return self.drop_unroutable(&message);
         };
@@ -251,10 +251,14 @@ fn refusal(request: &RpcRequest, code: i64, message: &'static str) -> Bytes {
 
 /// Finds the id of the request that a text without a JSON structure means to answer.
 fn scan_answered_id(line: &[u8]) -> Option<u64> {
-    let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
-    let answers =
-        has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+    let answers = contains(line, b"\"jsonrpc\"")
+        && (contains(line, b"\"result\"") || contains(line, b"\"error\""))
+        && !contains(line, b"\"method\"");
     answers
         .then(|| PartialIdScanner::default().feed_answer(line))
         .flatten()
+}
+
+fn contains(line: &[u8], word: &[u8]) -> bool {
+    memchr::memmem::find(line, word).is_some()
 }

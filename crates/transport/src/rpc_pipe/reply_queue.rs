@@ -62,19 +62,19 @@ impl ReplyQueue {
             && self.queue.try_send((answer.clone(), permit)).is_ok()
         {
             self.is_stuck.store(false, Ordering::Relaxed);
-            return self.meter.answered(was_delayed);
+            return self.meter.record_answered(was_delayed);
         }
         // One full wait is enough for a server that reads nothing; later replies are dropped at
         // once.
         if self.queue.is_closed() || self.is_stuck.load(Ordering::Relaxed) {
-            return self.meter.dropped();
+            return self.meter.record_dropped();
         }
         match tokio::time::timeout(ROOM_TIME, self.wait_for_room(answer, size)).await {
-            Ok(true) => self.meter.answered(true),
-            Ok(false) => self.meter.dropped(),
+            Ok(true) => self.meter.record_answered(true),
+            Ok(false) => self.meter.record_dropped(),
             Err(_) => {
                 self.is_stuck.store(true, Ordering::Relaxed);
-                self.meter.dropped();
+                self.meter.record_dropped();
             }
         }
     }

@@ -8,7 +8,7 @@ use moongate_telemetry::Metrics;
 use moongate_telemetry::{DroppedItem, Limit, ReplyOutcome};
 
 /// Returns what the calls 1 and 2 receive from this text, written in pieces of this size.
-async fn told(text: &str, size: usize) -> Vec<String> {
+async fn received_by_calls(text: &str, size: usize) -> Vec<String> {
     let (ours, mut theirs) = tokio::io::duplex(size);
     let settings = RpcPipeSettings {
         max_message: 60,
@@ -49,7 +49,7 @@ async fn a_line_over_the_limit_is_none_however_it_comes() {
     );
     let text = format!("{long}\n{}\n", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
     for size in [1, 7, 1000] {
-        let told = told(&text, size).await;
+        let told = received_by_calls(&text, size).await;
         assert!(
             told[0].contains("max_message"),
             "pieces of {size}: {told:?}"
@@ -61,7 +61,7 @@ async fn a_line_over_the_limit_is_none_however_it_comes() {
 #[tokio::test]
 async fn a_malformed_answer_fails_the_call_that_it_names() {
     let both = r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#;
-    let told_of = told(&format!("{both}\n"), 1000).await;
+    let told_of = received_by_calls(&format!("{both}\n"), 1000).await;
     assert!(
         told_of[0].contains("the answer is not a JSON-RPC 2.0 message"),
         "{told_of:?}"
@@ -71,7 +71,7 @@ async fn a_malformed_answer_fails_the_call_that_it_names() {
         r#"{"level":30,"id":1,"error":"no"}"#,
         r#"{"jsonrpc":"2.0","id":1,"method":7,"error":1}"#,
     ] {
-        let told = told(&format!("{other}\n"), 1000).await;
+        let told = received_by_calls(&format!("{other}\n"), 1000).await;
         assert_eq!(told[0], "the server closed its output", "{other}");
     }
 }
@@ -79,27 +79,30 @@ async fn a_malformed_answer_fails_the_call_that_it_names() {
 #[tokio::test]
 async fn requests_after_the_close_were_never_sent() {
     let (pipe, server) = rpc_pipe(64 * 1024, &Metrics::new());
-    let call = || OutgoingMessage {
-        body: Bytes::from_static(b"{}"),
-        id: Some(1),
-        headers: Vec::new(),
-    };
-    let mut open = pipe.send(call()).await.unwrap().messages;
+    let mut open = pipe.send(empty_call()).await.unwrap().messages;
     drop(server);
     assert!(
         matches!(open.next().await, Some(Err(LinkError::Closed(_)))),
         "this one may have run"
     );
     assert!(matches!(
-        pipe.send(call()).await,
+        pipe.send(empty_call()).await,
         Err(LinkError::NotSent(_))
     ));
     let (pipe, _server) = rpc_pipe(64 * 1024, &Metrics::new());
     pipe.close_writer();
     assert!(matches!(
-        pipe.send(call()).await,
+        pipe.send(empty_call()).await,
         Err(LinkError::NotSent(_))
     ));
+}
+
+fn empty_call() -> OutgoingMessage {
+    OutgoingMessage {
+        body: Bytes::from_static(b"{}"),
+        id: Some(1),
+        headers: Vec::new(),
+    }
 }
 
 fn rpc_pipe(

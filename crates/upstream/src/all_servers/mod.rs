@@ -145,14 +145,17 @@ impl UpstreamRuntime {
     /// Returns the TLS configuration of a server. Certificates are read on first use, since the
     /// system's take a while.
     pub(crate) fn tls(&self, ca: Option<&CaFile>) -> Arc<rustls::ClientConfig> {
-        let roots = || self.roots.get_or_init(trust::system_roots).clone();
         match ca {
-            Some(ca) => ca.tls_config(roots),
+            Some(ca) => ca.tls_config(|| self.system_roots()),
             None => self
                 .tls
-                .get_or_init(|| trust::client_config(roots()))
+                .get_or_init(|| trust::client_config(self.system_roots()))
                 .clone(),
         }
+    }
+
+    fn system_roots(&self) -> rustls::RootCertStore {
+        self.roots.get_or_init(trust::system_roots).clone()
     }
 
     /// Returns the proxy on the path to a server. The environment is read on first use.

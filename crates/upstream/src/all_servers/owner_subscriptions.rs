@@ -13,7 +13,7 @@ use crate::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, SubscriptionFilter};
 
-/// Subscriptions of all clients, by owner. They are bounded where they begin (`limits.streams`,
+/// Subscriptions of all clients, by owner. They are bounded where they start (`limits.streams`,
 /// `max_subscriptions`, `max_connections`).
 #[derive(Default)]
 pub struct OwnerSubscriptions(Mutex<HashMap<ConnectionOwner, OwnerDemand>>);
@@ -75,7 +75,7 @@ impl OwnerSubscriptions {
         guard
     }
 
-    /// Returns a watch of what this owner wants from a server.
+    /// Returns a watch of what this owner needs from a server.
     pub(crate) fn watch(
         self: &Arc<Self>,
         owner: ConnectionOwner,
@@ -279,26 +279,27 @@ mod tests {
         assert_eq!(subscriptions.0.lock().len(), 0);
     }
 
+    /// Ends watches at the same time as another thread. Counts the entries that are left.
+    fn end_together(subscriptions: &Arc<OwnerSubscriptions>, both: &Barrier, left: &AtomicUsize) {
+        // Many rounds, because the race is rare.
+        for _ in 0..2000 {
+            let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
+            both.wait();
+            drop(watch);
+            both.wait();
+            left.fetch_add(subscriptions.0.lock().len(), Ordering::Relaxed);
+            both.wait();
+        }
+    }
+
     #[test]
     fn two_subscriptions_that_end_together_leave_no_entry() {
         let subscriptions = Arc::new(OwnerSubscriptions::default());
         let both = Barrier::new(2);
         let left = AtomicUsize::new(0);
-        let end = || {
-            // Many rounds, because the race is rare.
-            for _ in 0..2000 {
-                let watch =
-                    subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
-                both.wait();
-                drop(watch);
-                both.wait();
-                left.fetch_add(subscriptions.0.lock().len(), Ordering::Relaxed);
-                both.wait();
-            }
-        };
         std::thread::scope(|scope| {
-            let other = scope.spawn(end);
-            end();
+            let other = scope.spawn(|| end_together(&subscriptions, &both, &left));
+            end_together(&subscriptions, &both, &left);
             other.join().unwrap();
         });
         assert_eq!(left.into_inner(), 0);

@@ -23,10 +23,10 @@ pub(crate) struct ConcurrencyLimit {
 /// Permit of one call.
 pub(crate) type ConcurrencyPermit = OwnedSemaphorePermit;
 
-/// Permit of one call, or its place in the queue while the call waits without load on the server.
+/// Permit of one call, or its slot in the queue while the call waits without load on the server.
 pub(crate) struct QueuedPermit<'a> {
     pub(crate) permit: Option<ConcurrencyPermit>,
-    queue_place: Option<QueuePlace<'a>>,
+    queue_slot: Option<QueueSlot<'a>>,
     limit: &'a ConcurrencyLimit,
     settings: &'a ServerSettings,
     metrics: &'a Metrics,
@@ -36,11 +36,11 @@ pub(crate) struct QueuedPermit<'a> {
 impl ReleasePermit for QueuedPermit<'_> {
     /// Releases the permit and enters the queue. A full queue leaves the call its permit.
     fn release(&mut self) {
-        if self.queue_place.is_none() {
-            self.queue_place = QueuePlace::enter(self.limit, self.settings, self.metrics);
+        if self.queue_slot.is_none() {
+            self.queue_slot = QueueSlot::enter(self.limit, self.settings, self.metrics);
         }
-        // In this order, so that the call never has neither the permit nor a place.
-        if self.queue_place.is_some() {
+        // In this order, so that the call never lacks both the permit and a slot.
+        if self.queue_slot.is_some() {
             self.permit = None;
         }
     }
@@ -57,7 +57,7 @@ impl QueuedPermit<'_> {
             );
         }
         // Left only now, so that the call counts as queued for as long as it waits.
-        self.queue_place = None;
+        self.queue_slot = None;
         Ok(())
     }
 }
@@ -122,7 +122,7 @@ impl ConcurrencyLimit {
             max_concurrency,
             ..
         } = live;
-        let _place = QueuePlace::enter(self, settings, metrics).ok_or_else(|| {
+        let _slot = QueueSlot::enter(self, settings, metrics).ok_or_else(|| {
             metrics.calls.refused.inc(Limit::Queue);
             let message = format!(
                 "Server \"{name}\" is busy: {max_concurrency} calls run and \
@@ -143,7 +143,7 @@ impl ConcurrencyLimit {
     ) -> QueuedPermit<'a> {
         QueuedPermit {
             permit,
-            queue_place: None,
+            queue_slot: None,
             limit: self,
             settings,
             metrics,
@@ -173,33 +173,33 @@ impl ConcurrencyLimit {
 }
 
 /// Place in the queue.
-struct QueuePlace<'a> {
+struct QueueSlot<'a> {
     limit: &'a ConcurrencyLimit,
     /// Held because a later lookup may find another gauge, after the server left the config and
     /// came back.
     depth: GaugeHandle,
 }
 
-impl<'a> QueuePlace<'a> {
+impl<'a> QueueSlot<'a> {
     fn enter(
         limit: &'a ConcurrencyLimit,
         settings: &ServerSettings,
         metrics: &Metrics,
     ) -> Option<Self> {
-        let place = QueuePlace {
+        let slot = QueueSlot {
             limit,
             depth: metrics.servers.queue_depth.series(&settings.name),
         };
         // Counted before the check: of two calls that enter together, only one can get the last
         // place.
         let before = limit.queued.fetch_add(1, Ordering::AcqRel);
-        place.depth.inc();
+        slot.depth.inc();
         // The guard exists already: a refused call is counted out again by its drop.
-        (before < settings.live.queue).then_some(place)
+        (before < settings.live.queue).then_some(slot)
     }
 }
 
-impl Drop for QueuePlace<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.limit.queued.fetch_sub(1, Ordering::AcqRel);
         self.depth.dec();

@@ -2,7 +2,7 @@
 //! Owns the limits that all calls of the server share. Does not follow a started call (`call`).
 //! Invariant: a call gets its connection within its own deadline, or one clear error.
 
-use moongate_telemetry::Limit;
+use moongate_telemetry::{Limit, RetryOutcome};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl CallDispatcher {
     }
 
     /// Returns the record of what clients do with the server.
-    pub(super) fn uses(&self) -> &ListUse {
+    pub(super) fn list_use(&self) -> &ListUse {
         &self.pool.lists.uses
     }
 
@@ -184,6 +184,11 @@ impl CallDispatcher {
             .unwrap_or_else(|_| Err(self.pool.checkout_timeout()))
     }
 
+    pub(super) fn count_retry(&self, outcome: RetryOutcome) {
+        let server = self.server.settings.name.as_str();
+        self.server.metrics().servers.retries.inc((server, outcome));
+    }
+
     /// Returns the caller with the headers that this server's config forwards, under the server's
     /// names, and no others.
     pub(super) fn with_forwarded_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
@@ -200,15 +205,11 @@ impl CallDispatcher {
             | ConnectTarget::Socket(_)
             | ConnectTarget::Misconfigured { .. } => &[],
         };
-        let value = |from: &http::HeaderName| {
-            caller
-                .forwarded_headers
-                .iter()
-                .find(|(name, _)| name.as_str() == from.as_str())
-        };
-        let headers = wanted
-            .iter()
-            .filter_map(|(from, to)| Some((ByteString::from(to.as_str()), value(from)?.1.clone())));
+        let headers = wanted.iter().filter_map(|(from, to)| {
+            let mut sent = caller.forwarded_headers.iter();
+            let (_, value) = sent.find(|(name, _)| name.as_str() == from.as_str())?;
+            Some((ByteString::from(to.as_str()), value.clone()))
+        });
         Arc::new(Caller {
             forwarded_headers: headers.collect(),
             ..(**caller).clone()

@@ -186,7 +186,7 @@ impl CallDispatcher {
             Err(error) => return UpstreamCall::refused(error),
         };
         let deadline = call.received + self.server.timeouts.call();
-        self.uses().record_use();
+        self.list_use().record_use();
         let mut active_call = ActiveCall {
             dispatcher: self.clone(),
             _open: self.open_calls.begin(),
@@ -213,8 +213,8 @@ impl CallDispatcher {
             activity: (self.server.settings.options.start == ServerStart::Lazy)
                 .then(|| self.activity.track_call()),
         };
-        // Hot path: with a free permit and the shared connection at hand, the call needs no future
-        // of its own.
+        // Hot path: with a free permit and the shared connection at hand, the call needs no
+        // separate future.
         let permit = self.concurrency.try_acquire();
         let checked_out = permit
             .as_ref()
@@ -271,7 +271,7 @@ impl ActiveCall {
             (CallStep::Finished, None, None, None);
         self.connection.checked_out = CheckedOut::default();
         self.activity = None;
-        self.dispatcher.uses().record_call();
+        self.dispatcher.list_use().record_call();
     }
 
     fn on_event(&mut self, event: ExchangeEvent) -> Option<ExchangeEvent> {
@@ -287,7 +287,7 @@ impl ActiveCall {
                 // repeated.
                 if !self.learn_requests(&input) {
                     self.retryable = None;
-                    // A user's time is no load on the server, so the call goes on later without a
+                    // A user's time does not load the server, so the call goes on later without a
                     // permit.
                     self.permit = None;
                 }
@@ -316,8 +316,9 @@ impl ActiveCall {
                     return None;
                 }
                 self.finish();
-                let with_history = |error| self.with_sent_attempts(self.with_queue_time(error));
-                Some(ExchangeEvent::Done(end.map_err(with_history)))
+                Some(ExchangeEvent::Done(end.map_err(|error| {
+                    self.with_sent_attempts(self.with_queue_time(error))
+                })))
             }
         }
     }
@@ -331,16 +332,18 @@ impl ActiveCall {
         let Some(name) = self.tool.as_ref().and_then(|tool| tool.get_string("name")) else {
             return false;
         };
-        let kinds = || input.requests.iter().map(|(_, request)| request.kind);
-        for kind in kinds() {
-            pool.asking_tools.record(&name, kind);
+        for (_, request) in &input.requests {
+            pool.asking_tools.record(&name, request.kind);
         }
-        let is_vain = kinds().all(|kind| !capabilities.supports(kind));
+        let is_vain = input
+            .requests
+            .iter()
+            .all(|(_, request)| !capabilities.supports(request.kind));
         self.was_asked_in_vain |= is_vain;
         is_vain
     }
 
-    /// Learns from a failure how the tool has to be called. Returns what to tell the client, if
+    /// Learns from a failure how the tool has to be called. Returns the advice for the client, if
     /// that is new.
     fn learn_advice(&self, end: &Result<Outcome, Error>) -> Option<CallAdvice> {
         // Its own connection declares what the client has, and the server still asked.
@@ -408,8 +411,8 @@ impl ActiveCall {
         error
     }
 
-    /// Takes back that a call was not sent if an earlier attempt was: the error tells of the last
-    /// one only.
+    /// Takes back that a call was not sent if an earlier attempt was: the error describes only the
+    /// last one.
     fn with_sent_attempts(&self, error: Error) -> Error {
         let claims_unsent = error.retryable == Retryable::NotSent;
         if claims_unsent && self.may_have_run {
@@ -457,24 +460,15 @@ impl ActiveCall {
             return false;
         };
         let dispatcher = self.dispatcher.clone();
-        let name = dispatcher.server.settings.name.as_str();
-        let count = |outcome: RetryOutcome| {
-            dispatcher
-                .server
-                .metrics()
-                .servers
-                .retries
-                .inc((name, outcome))
-        };
         let delay = match retryable.decide(error, &dispatcher.retry_budget, self.deadline) {
             RetryDecision::No => return false,
             RetryDecision::OverBudget => {
-                count(RetryOutcome::OverBudget);
+                dispatcher.count_retry(RetryOutcome::OverBudget);
                 return false;
             }
             RetryDecision::After(delay) => delay,
         };
-        count(RetryOutcome::Sent);
+        dispatcher.count_retry(RetryOutcome::Sent);
         let Some(call) = retryable.call.clone_for_retry() else {
             return false;
         };
@@ -508,15 +502,18 @@ fn classify(
     let Err(error) = end else {
         return CallClass::Success;
     };
-    let failure = |wait| CallClass::Failure(error.message.to_string(), wait);
     match (&error.kind, error.retryable) {
         // A JSON-RPC error proves that the server works.
         (McpErrorKind::ServerError(_), _) => CallClass::Success,
         // A closed pipe is handled by reconnect backoff.
         (McpErrorKind::ServerDown, _) if is_multiplexed => CallClass::Ignored,
-        (McpErrorKind::ServerDown | McpErrorKind::ServerTimeout, _) => failure(None),
+        (McpErrorKind::ServerDown | McpErrorKind::ServerTimeout, _) => {
+            CallClass::Failure(error.message.to_string(), None)
+        }
         // A refusal of the client's own credentials says nothing about other clients.
-        (McpErrorKind::ServerRefused, Retryable::After(wait)) if !own_credentials => failure(wait),
+        (McpErrorKind::ServerRefused, Retryable::After(wait)) if !own_credentials => {
+            CallClass::Failure(error.message.to_string(), wait)
+        }
         _ => CallClass::Ignored,
     }
 }
@@ -593,10 +590,8 @@ mod tests {
             .outcome()
             .await
             .unwrap_err();
-        assert_eq!(
-            (refused.kind, refused.retryable),
-            (McpErrorKind::ServerDown, Retryable::NotSent)
-        );
+        assert_eq!(refused.kind, McpErrorKind::ServerDown);
+        assert_eq!(refused.retryable, Retryable::NotSent);
 
         let answering = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
         let busy = answering
@@ -605,10 +600,8 @@ mod tests {
         let running = call(&busy, &caller, "hang");
         tokio::task::yield_now().await;
         let refused = busy.call(&caller, tool("t")).outcome().await.unwrap_err();
-        assert_eq!(
-            (refused.kind, refused.retryable),
-            (McpErrorKind::Overloaded, Retryable::NotSent)
-        );
+        assert_eq!(refused.kind, McpErrorKind::Overloaded);
+        assert_eq!(refused.retryable, Retryable::NotSent);
         running.abort();
 
         let failing = MemoryServer::new(&[ServerBehaviour::Mute])
@@ -650,10 +643,8 @@ mod tests {
             .await
             .unwrap_err();
         assert!(memory.dialed() > 1, "{lost}");
-        assert_eq!(
-            (lost.kind, lost.retryable),
-            (McpErrorKind::ServerDown, Retryable::No)
-        );
+        assert_eq!(lost.kind, McpErrorKind::ServerDown);
+        assert_eq!(lost.retryable, Retryable::No);
     }
 
     fn failed(kind: McpErrorKind, retryable: Retryable) -> Result<Outcome, Error> {
@@ -673,6 +664,10 @@ mod tests {
         classify(&failed(kind, retryable), true, false)
     }
 
+    fn fault(wait: Option<Duration>) -> CallClass {
+        CallClass::Failure("why".to_owned(), wait)
+    }
+
     #[test]
     fn only_transport_faults_count_against_a_server() {
         let answered = RpcError {
@@ -688,7 +683,6 @@ mod tests {
             assert_eq!(classify(&end, false, false), CallClass::Success);
         }
         let wait = Some(Duration::from_secs(2));
-        let fault = |wait| CallClass::Failure("why".to_owned(), wait);
         assert_eq!(
             class_over_http(McpErrorKind::ServerRefused, Retryable::After(wait)),
             fault(wait)

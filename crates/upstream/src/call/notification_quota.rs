@@ -40,24 +40,35 @@ impl NotificationQuota {
 mod tests {
     use super::*;
 
+    /// Sends messages at an interval. Returns the number of those that were admitted.
+    fn count_admitted(
+        quota: &mut NotificationQuota,
+        start: Instant,
+        interval: Duration,
+        messages: u32,
+    ) -> usize {
+        (0..messages)
+            .filter(|n| quota.admit(100, 10_000, start + interval * *n))
+            .count()
+    }
+
     #[test]
     fn a_flood_is_cut_and_a_trickle_is_not() {
         let mut quota = NotificationQuota::default();
         let start = Instant::now();
-        let passed =
-            |quota: &mut NotificationQuota, from: Duration, each: Duration, messages: u32| {
-                (0..messages)
-                    .filter(|n| quota.admit(100, 10_000, start + from + each * *n))
-                    .count()
-            };
         assert_eq!(
-            passed(&mut quota, Duration::ZERO, Duration::ZERO, 100_000),
+            count_admitted(&mut quota, start, Duration::ZERO, 100_000),
             100
         );
         // A minute with a thousand messages a second: only the refill passes.
-        let flood = passed(&mut quota, Duration::ZERO, Duration::from_millis(1), 60_000);
+        let flood = count_admitted(&mut quota, start, Duration::from_millis(1), 60_000);
         assert!((95..=101).contains(&flood), "{flood}");
-        let trickle = passed(&mut quota, REFILL * 2, Duration::from_secs(1), 10_000);
+        let trickle = count_admitted(
+            &mut quota,
+            start + REFILL * 2,
+            Duration::from_secs(1),
+            10_000,
+        );
         assert_eq!(
             trickle, 10_000,
             "a hundred bytes a second are within it for ever"

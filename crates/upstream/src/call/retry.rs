@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::call::circuit_breaker::OPEN_TIME_MAX;
+use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{Call, Caller, Error, McpMethod, Retryable, TaskMethod};
 
 /// Delay before a retry if the server named none.
@@ -83,7 +84,7 @@ impl RetryableCall {
         }))
     }
 
-    /// Decides whether to retry after this failure. A retry must begin before `deadline`.
+    /// Decides whether to retry after this failure. A retry must start before `deadline`.
     pub(crate) fn decide(
         &mut self,
         error: &Error,
@@ -104,7 +105,7 @@ impl RetryableCall {
         let delay = DEFAULT_DELAY
             .mul_f64(0.5 + f64::from(byte[0]) / 255.0)
             .max(wait.unwrap_or_default());
-        // A retry that cannot begin in time would only hide the error.
+        // A retry that cannot start in time would only hide the error.
         if delay > OPEN_TIME_MAX || Instant::now() + delay >= deadline {
             return RetryDecision::No;
         }
@@ -136,12 +137,7 @@ fn is_safe(call: &Call) -> bool {
                 .as_ref()
                 .and_then(|tool| tool.get_object("annotations"));
             hints.is_some_and(|hints| {
-                let says = |hint| {
-                    hints
-                        .get(hint)
-                        .is_some_and(|value| value.bytes() == &b"true"[..])
-                };
-                says("readOnlyHint") || says("idempotentHint")
+                is_hinted(&hints, "readOnlyHint") || is_hinted(&hints, "idempotentHint")
             })
         }
         // Nothing is known of such a method, so that it may change something.
@@ -149,10 +145,15 @@ fn is_safe(call: &Call) -> bool {
     }
 }
 
+fn is_hinted(hints: &JsonObject, hint: &str) -> bool {
+    hints
+        .get(hint)
+        .is_some_and(|value| value.bytes() == &b"true"[..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use moongate_jsonrpc::json::JsonObject;
     use moongate_model::McpErrorKind;
     use moongate_testing as testing;
 
@@ -161,6 +162,10 @@ mod tests {
             retryable: again,
             ..Error::new(McpErrorKind::ServerRefused, "HTTP status 503")
         }
+    }
+
+    fn retry_after(seconds: u64) -> Error {
+        error(Retryable::After(Some(Duration::from_secs(seconds))))
     }
 
     fn tool(annotations: &str) -> Call {
@@ -175,20 +180,22 @@ mod tests {
         }
     }
 
-    fn again(call: &Call, error: &Error, budget: &RetryBudget) -> RetryDecision {
+    fn decide_retry(call: &Call, error: &Error, budget: &RetryBudget) -> RetryDecision {
         let mut spare = RetryableCall::of(&testing::caller(1, None), call, 2).unwrap();
         spare.decide(error, budget, Instant::now() + Duration::from_secs(60))
     }
 
-    fn is_again(decision: RetryDecision) -> bool {
+    fn is_retried(decision: RetryDecision) -> bool {
         matches!(decision, RetryDecision::After(_))
+    }
+
+    fn made_again(call: &Call, error: &Error) -> bool {
+        is_retried(decide_retry(call, error, &RetryBudget::default()))
     }
 
     #[tokio::test]
     async fn only_what_is_safe_is_made_again() {
         let later = error(Retryable::After(None));
-        let made_again =
-            |call: &Call, error: &Error| is_again(again(call, error, &RetryBudget::default()));
         for method in [
             McpMethod::ReadResource,
             McpMethod::GetPrompt,
@@ -236,19 +243,18 @@ mod tests {
         let mut spare = RetryableCall::of(&caller, &read, 3).unwrap();
         let budget = RetryBudget::default();
         let deadline = Instant::now() + Duration::from_secs(5);
-        let asked = |seconds| error(Retryable::After(Some(Duration::from_secs(seconds))));
         assert_eq!(
-            spare.decide(&asked(6), &budget, deadline),
+            spare.decide(&retry_after(6), &budget, deadline),
             RetryDecision::No,
             "its time would be over"
         );
         assert_eq!(
-            spare.decide(&asked(2), &budget, deadline),
+            spare.decide(&retry_after(2), &budget, deadline),
             RetryDecision::After(Duration::from_secs(2))
         );
-        assert!(is_again(spare.decide(&asked(0), &budget, deadline)));
+        assert!(is_retried(spare.decide(&retry_after(0), &budget, deadline)));
         assert_eq!(
-            spare.decide(&asked(0), &budget, deadline),
+            spare.decide(&retry_after(0), &budget, deadline),
             RetryDecision::No,
             "three attempts"
         );
@@ -263,15 +269,17 @@ mod tests {
             // Every other call fails.
             if n % 2 == 0 {
                 budget.deposit();
-            } else if is_again(again(&read, &error(Retryable::After(None)), &budget)) {
+            } else if is_retried(decide_retry(&read, &error(Retryable::After(None)), &budget)) {
                 retries += 1;
             }
         }
         assert!((40..=100).contains(&retries), "{retries}");
         // Uses up the rest of the balance.
-        while again(&read, &error(Retryable::After(None)), &budget) != RetryDecision::OverBudget {}
+        while decide_retry(&read, &error(Retryable::After(None)), &budget)
+            != RetryDecision::OverBudget
+        {}
         assert!(
-            is_again(again(&read, &error(Retryable::NotSent), &budget)),
+            is_retried(decide_retry(&read, &error(Retryable::NotSent), &budget)),
             "that costs the server nothing"
         );
     }

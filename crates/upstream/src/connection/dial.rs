@@ -159,7 +159,7 @@ pub(crate) async fn dial(
             ..DialOpener::new(settings, common, StderrTail::default())
         };
         return match over_http_sse(sse, options, deadline, seen_input).await {
-            // The error that says more is told: the server spoke this transport.
+            // The error that says more is returned: the server spoke this transport.
             Err(over_sse) if says_more(&over_sse) => Err(over_sse),
             Err(_) => Err(error),
             opened => opened,
@@ -309,19 +309,22 @@ fn into_connection(connected: NegotiatedServer, opener: &DialOpener<'_>) -> Upst
 
 /// Adds the last lines on stderr to the error of a child that failed to start.
 async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectError {
-    let explain = |reason: String, explanation: Option<String>| match explanation {
+    match error {
+        ConnectError::Link(LinkError::Closed(reason) | LinkError::NotSent(reason)) => {
+            LinkError::Closed(with_stderr_line(reason, stderr.likely_exit_reason().await)).into()
+        }
+        ConnectError::Link(LinkError::Timeout(reason)) => {
+            LinkError::Timeout(with_stderr_line(reason, stderr.likely_exit_reason().await)).into()
+        }
+        error => error,
+    }
+}
+
+fn with_stderr_line(reason: String, line: Option<String>) -> String {
+    match line {
         // Programs print their arguments and environment when they fail, with the keys in them.
         Some(line) => format!("{reason}; it wrote: {}", logs::redact(&line)),
         None => reason,
-    };
-    match error {
-        ConnectError::Link(LinkError::Closed(reason) | LinkError::NotSent(reason)) => {
-            LinkError::Closed(explain(reason, stderr.likely_exit_reason().await)).into()
-        }
-        ConnectError::Link(LinkError::Timeout(reason)) => {
-            LinkError::Timeout(explain(reason, stderr.likely_exit_reason().await)).into()
-        }
-        error => error,
     }
 }
 

@@ -32,7 +32,7 @@ impl HealthCheck {
     }
 
     /// Waits until the server has missed `ping.misses` pings in a row. Returns the reason.
-    pub(crate) async fn failed(&self, connection: &UpstreamConnection) -> String {
+    pub(crate) async fn wait_failed(&self, connection: &UpstreamConnection) -> String {
         let ping = self.ping;
         if ping.interval.0.is_zero() {
             return std::future::pending().await;
@@ -72,7 +72,9 @@ impl HealthCheck {
             }
             if connection.calls.is_idle() {
                 waiting = None;
-            } else if waiting.get_or_insert_with(Instant::now).elapsed() < self.grace(connection) {
+            } else if waiting.get_or_insert_with(Instant::now).elapsed()
+                < self.grace_period(connection)
+            {
                 // A server may work on one request at a time. Silence during a long call is no
                 // failure.
                 continue;
@@ -121,7 +123,7 @@ impl HealthCheck {
     }
 
     /// Returns how long a server may be silent while calls are open: the longest time of one call.
-    fn grace(&self, connection: &UpstreamConnection) -> Duration {
+    fn grace_period(&self, connection: &UpstreamConnection) -> Duration {
         let input = if connection.calls.may_be_silent() {
             self.times.input_timeout()
         } else {
@@ -367,7 +369,7 @@ mod tests {
                 "jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
                 "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
             })),
-            // The user's response. The call has an id of its own.
+            // The user's response. The call has its own id.
             None if message["id"] == "q" => {
                 for id in 1..20 {
                     talk.answer(&json!({"id": id}), &json!({"content": []}));

@@ -50,7 +50,7 @@ impl Default for IdleTracker {
 }
 
 impl IdleTracker {
-    /// Begins a call.
+    /// Starts a call.
     pub(crate) fn track_call(&self) -> CallActivityGuard {
         self.0.lock().calls += 1;
         CallActivityGuard(self.clone())
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    async fn over(need: &IdleTracker) -> Duration {
+    async fn time_until_idle(need: &IdleTracker) -> Duration {
         let began = Instant::now();
         need.wait_idle_for(IDLE, || false).await;
         began.elapsed()
@@ -167,24 +167,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_and_tasks_keep_it() {
         let need = IdleTracker::default();
-        assert_eq!(over(&need).await, IDLE);
+        assert_eq!(time_until_idle(&need).await, IDLE);
         let call = need.track_call();
         let ending = async {
             // The call is open for much longer than the idle timeout.
             tokio::time::sleep(IDLE * 5).await;
             drop(call);
         };
-        let (waited, ()) = tokio::join!(over(&need), ending);
+        let (waited, ()) = tokio::join!(time_until_idle(&need), ending);
         assert!(waited >= IDLE * 6, "{waited:?}");
         // The `ttl` of the task is two minutes.
         need.track_task(&task(TaskStatus::Working));
         assert!(
-            over(&need).await >= Duration::from_secs(120),
+            time_until_idle(&need).await >= Duration::from_secs(120),
             "a task that is never heard of again has an end, too"
         );
         need.track_task(&task(TaskStatus::Working));
         need.track_task(&task(TaskStatus::Completed));
-        assert_eq!(over(&need).await, IDLE);
+        assert_eq!(time_until_idle(&need).await, IDLE);
     }
 
     #[tokio::test(start_paused = true)]

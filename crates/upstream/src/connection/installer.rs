@@ -56,22 +56,25 @@ fn base_name(command: &str) -> String {
 mod tests {
     use super::*;
 
+    fn installer_of(command: &str, args: &[&str]) -> Option<&'static str> {
+        of(&ConnectTarget::Stdio {
+            command: command.to_owned(),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            env: Vec::new(),
+            cwd: None,
+        })
+    }
+
     #[test]
     fn programs_are_known_by_their_name() {
-        let of = |command: &str, args: &[&str]| {
-            let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-            super::of(&ConnectTarget::Stdio {
-                command: command.to_owned(),
-                args,
-                env: Vec::new(),
-                cwd: None,
-            })
-        };
-        assert_eq!(of("npx", &["-y", "x"]), Some("npx"));
-        assert_eq!(of("/usr/bin/uvx", &[]), Some("uvx"));
-        assert_eq!(of(r"C:\Program Files\nodejs\NPX.CMD", &[]), Some("npx"));
-        assert_eq!(of("cmd", &["/c", "npx", "-y"]), Some("npx"));
-        assert_eq!(of("node", &["npx"]), None);
-        assert_eq!(of("my-npx-server", &[]), None);
+        assert_eq!(installer_of("npx", &["-y", "x"]), Some("npx"));
+        assert_eq!(installer_of("/usr/bin/uvx", &[]), Some("uvx"));
+        assert_eq!(
+            installer_of(r"C:\Program Files\nodejs\NPX.CMD", &[]),
+            Some("npx")
+        );
+        assert_eq!(installer_of("cmd", &["/c", "npx", "-y"]), Some("npx"));
+        assert_eq!(installer_of("node", &["npx"]), None);
+        assert_eq!(installer_of("my-npx-server", &[]), None);
     }
 }

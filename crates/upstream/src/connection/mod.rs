@@ -1,5 +1,5 @@
 //! Connection to a server: the open one, its dial, its health and the backoff of the next. Owns the
-//! calls that begin on it. Does not choose the connection of a call (`pool`). Invariant: no part
+//! calls that start on it. Does not choose the connection of a call (`pool`). Invariant: no part
 //! knows what the connection is for.
 
 pub(crate) mod dial;

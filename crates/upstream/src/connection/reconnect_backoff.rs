@@ -1,6 +1,6 @@
 //! Reconnect backoff of one connection. Decides when the next attempt may start, and what may start
 //! it early. Does not connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`],
-//! and there is always a next one. An idle stop is no failure, and begins a new count.
+//! and there is always a next one. An idle stop isn't a failure, and starts a new count.
 //!
 //! The last attempts are spread over the rest of the window. Short delays would spend all of them
 //! in a second. A server that is back a moment later would then wait for a minute.
@@ -75,15 +75,14 @@ impl ReconnectBackoff {
     /// Records a failed attempt and returns the delay.
     pub(crate) fn on_failure(&mut self, error: &ConnectError, now: Instant) -> ReconnectDelay {
         self.failures = self.failures.saturating_add(1);
-        // Only an operator can fix these, so that attempts are rare, even on demand.
-        let needs_operator = |state| (state, LONG_DELAY, DEMAND_DELAY_LONG);
         let (state, delay, demand_delay) = match error {
+            // Only an operator can fix these two, so attempts are rare, even on demand.
             ConnectError::Link(LinkError::Spawn(_)) | ConnectError::NoCommonRevision(_) => {
-                needs_operator(UpstreamState::Failed)
+                (UpstreamState::Failed, LONG_DELAY, DEMAND_DELAY_LONG)
             }
             ConnectError::Link(LinkError::Status {
                 status: 401 | 403, ..
-            }) => needs_operator(UpstreamState::NeedsLogin),
+            }) => (UpstreamState::NeedsLogin, LONG_DELAY, DEMAND_DELAY_LONG),
             // RFC 9110, 10.2.3: `Retry-After` says how long to wait. Demand does not shorten it.
             ConnectError::Link(LinkError::Status {
                 retry_after: Some(seconds),
@@ -123,7 +122,7 @@ impl ReconnectBackoff {
         )
     }
 
-    /// Resets the backoff after an idle stop, which is no failure.
+    /// Resets the backoff after an idle stop, which isn't a failure.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
         self.attempts.clear();
@@ -277,10 +276,11 @@ pub(crate) mod tests {
         pace.record_attempt(now);
         let rest = pace.on_failure(&status(429, Some(100)), now);
         assert_eq!(
-            (rest.until - now, rest.demand_from),
-            (Duration::from_secs(100), rest.until),
+            rest.until - now,
+            Duration::from_secs(100),
             "it asked for that"
         );
+        assert_eq!(rest.demand_from, rest.until, "it asked for that");
         let rest = pace.on_failure(&status(503, Some(u64::MAX)), now);
         assert_eq!(rest.until - now, LONG_DELAY);
     }

@@ -29,7 +29,7 @@ impl UpstreamConnection {
     async fn wait_owner_left(&self, has_tasks: impl Fn() -> bool) {
         match self.calls.wait_kept_out().await {
             Some(session_ended) => session_ended.cancelled().await,
-            // Nothing announces the end of a stateless client, so that only disuse tells it.
+            // Nothing announces the end of a stateless client, so only disuse shows it.
             None => {
                 while self.take_new_calls(NewCalls::RootsOwner) {
                     sleep(UNUSED_TIME).await;

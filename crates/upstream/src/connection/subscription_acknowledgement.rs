@@ -1,5 +1,5 @@
 //! Acknowledgement of a notification stream. Owns how long a new stream is waited for, and what
-//! stands for the updates before it. Does not open streams. Invariant: a server that never
+//! replaces the updates before it. Does not open streams. Invariant: a server that never
 //! acknowledges delays nobody beyond the time.
 
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub(crate) fn no_notifications() -> NotificationStream {
 /// never acknowledge.
 pub(crate) async fn wait_acknowledged(opened: Option<CancellationToken>, until: Instant) {
     let Some(opened) = opened else { return };
-    // After the time the stream counts as open, since its notifications are read all the same.
+    // After the time the stream counts as open, since its notifications are read anyway.
     let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
 }
 
-/// Updates that stand for changes of resources before their server had the subscription.
+/// Updates that replace those for changes of resources before their server had the subscription.
 ///
-/// Calls begin before that, and what they change is announced to nobody. An update too many costs a
+/// Calls start before that, and what they change is announced to nobody. An update too many costs a
 /// client one read.
 #[derive(Default)]
 pub(crate) struct EarlyUpdates(FuturesUnordered<BoxFuture<'static, Option<ByteString>>>);
@@ -48,20 +48,11 @@ impl EarlyUpdates {
         server: &dyn McpServer,
         caller: &Arc<Caller>,
     ) -> Self {
-        let update = |uri: &ByteString| {
-            let answer = server.confirm_subscription(caller, uri);
-            let uri = uri.clone();
-            async move {
-                // A resource whose subscription is refused has no updates at all.
-                let is_taken = match answer {
-                    Some(answer) => answer.await.is_ok(),
-                    None => true,
-                };
-                is_taken.then_some(uri)
-            }
-            .boxed()
-        };
-        EarlyUpdates(opened.acknowledged.uris.iter().map(update).collect())
+        let uris = opened.acknowledged.uris.iter();
+        EarlyUpdates(
+            uris.map(|uri| confirm_update(server, caller, uri))
+                .collect(),
+        )
     }
 
     /// Waits until the server has taken the next subscription. Can be cancelled without loss.
@@ -74,4 +65,23 @@ impl EarlyUpdates {
             }
         }
     }
+}
+
+/// Returns the URI once the server has taken its subscription. `None`: it was refused.
+fn confirm_update(
+    server: &dyn McpServer,
+    caller: &Arc<Caller>,
+    uri: &ByteString,
+) -> BoxFuture<'static, Option<ByteString>> {
+    let answer = server.confirm_subscription(caller, uri);
+    let uri = uri.clone();
+    async move {
+        // A resource whose subscription is refused has no updates at all.
+        let is_taken = match answer {
+            Some(answer) => answer.await.is_ok(),
+            None => true,
+        };
+        is_taken.then_some(uri)
+    }
+    .boxed()
 }

@@ -227,7 +227,7 @@ impl ListCache {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// Persists the lists for the next process, if they or the facts beside them changed.
+    /// Persists the lists for the next process, if they or the facts stored with them changed.
     pub(crate) fn persist(
         &self,
         store: &StateStore,
@@ -296,12 +296,7 @@ impl ListCache {
 /// Returns a digest of the settings that decide which server it is and what it offers. Credentials
 /// count, since a server may show each of them different items.
 pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
-    let mut context = Context::new(&SHA256);
-    let mut add = |part: &[u8]| {
-        // The lengths keep apart parts that would otherwise join to the same bytes.
-        context.update(&(part.len() as u64).to_be_bytes());
-        context.update(part);
-    };
+    let mut digest = PartsDigest(Context::new(&SHA256));
     match &settings.connect {
         ConnectTarget::Stdio {
             command,
@@ -309,25 +304,26 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
             env,
             cwd,
         } => {
-            add(b"stdio");
-            add(command.as_bytes());
+            digest.add(b"stdio");
+            digest.add(command.as_bytes());
             // The count keeps apart the arguments and the variables that follow.
-            add(&(args.len() as u64).to_be_bytes());
-            args.iter().for_each(|arg| add(arg.as_bytes()));
+            digest.add(&(args.len() as u64).to_be_bytes());
+            args.iter().for_each(|arg| digest.add(arg.as_bytes()));
             env.iter().for_each(|(name, value)| {
                 [name, value]
                     .into_iter()
-                    .for_each(|part| add(part.as_bytes()))
+                    .for_each(|part| digest.add(part.as_bytes()))
             });
-            add(cwd
-                .as_ref()
-                .map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
+            digest.add(
+                cwd.as_ref()
+                    .map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()),
+            );
         }
         // A misconfigured server is never listed.
-        ConnectTarget::Misconfigured { .. } => add(b"misconfigured"),
+        ConnectTarget::Misconfigured { .. } => digest.add(b"misconfigured"),
         ConnectTarget::Socket(address) => {
-            add(b"socket");
-            add(format!("{address:?}").as_bytes());
+            digest.add(b"socket");
+            digest.add(format!("{address:?}").as_bytes());
         }
         ConnectTarget::Http {
             url,
@@ -335,18 +331,30 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
             headers,
             ..
         } => {
-            add(b"http");
-            add(url.as_str().as_bytes());
-            add(format!("{transport:?}").as_bytes());
+            digest.add(b"http");
+            digest.add(url.as_str().as_bytes());
+            digest.add(format!("{transport:?}").as_bytes());
             headers.iter().for_each(|(name, value)| {
                 [name.as_ref(), value.as_bytes()]
                     .into_iter()
-                    .for_each(&mut add)
+                    .for_each(|part| digest.add(part))
             });
         }
     }
-    add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
-    base64::engine::general_purpose::STANDARD_NO_PAD.encode(context.finish())
+    digest.add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
+    base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.0.finish())
+}
+
+/// Digest of several parts.
+struct PartsDigest(Context);
+
+impl PartsDigest {
+    /// Adds a part after its length, which keeps apart parts that would otherwise join to the same
+    /// bytes.
+    fn add(&mut self, part: &[u8]) {
+        self.0.update(&(part.len() as u64).to_be_bytes());
+        self.0.update(part);
+    }
 }
 
 #[cfg(test)]

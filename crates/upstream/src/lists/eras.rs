@@ -1,4 +1,4 @@
-//! Lists of a server of both eras: one for each era, from that era's face. Owns what stands for the
+//! Lists of a server of both eras: one for each era, from that era's face. Owns what replaces the
 //! list of a face that is not connected. Does not fetch (`supervisor/refresh.rs`,
 //! `dedicated/face_lister.rs`). Invariant: equal items of both faces are held once, and no item
 //! keeps the message alive that it came in.
@@ -33,7 +33,7 @@ struct OtherFace {
     /// Lists as its connection had them, for each kind that it listed.
     listed: [Option<Arc<ItemList>>; ItemKind::ALL.len()],
     /// Lists of the shared connection at that time. `None`: its next ones.
-    beside: [Option<Arc<ItemList>>; ItemKind::ALL.len()],
+    shared_then: [Option<Arc<ItemList>>; ItemKind::ALL.len()],
     is_connected: bool,
 }
 
@@ -62,7 +62,7 @@ impl EraLists {
             let mut face = OtherFace::default();
             for kind in ItemKind::ALL {
                 face.listed[kind as usize] = Some(other.get(kind).clone());
-                face.beside[kind as usize] = Some(lists.shared.get(kind).clone());
+                face.shared_then[kind as usize] = Some(lists.shared.get(kind).clone());
             }
             lists.other = Some(face);
             lists.rebuild(&ExtraItems::default());
@@ -139,13 +139,13 @@ impl EraLists {
         };
         self.other = keeps.map(|kept| {
             let listed = ItemKind::ALL.map(|kind| Some(before.get(kind).clone()));
-            let beside = ItemKind::ALL.map(|kind| match kept {
+            let shared_then = ItemKind::ALL.map(|kind| match kept {
                 KeptLists::JustListed => None,
                 KeptLists::Remembered => Some(next.get(kind).clone()),
             });
             OtherFace {
                 listed,
-                beside,
+                shared_then,
                 is_connected: false,
             }
         });
@@ -178,7 +178,7 @@ impl EraLists {
             self.shared = Arc::new(lists);
         }
         if let Some(other) = &mut self.other {
-            other.beside[at].get_or_insert_with(|| self.shared.get(kind).clone());
+            other.shared_then[at].get_or_insert_with(|| self.shared.get(kind).clone());
         }
         differs
     }
@@ -206,7 +206,8 @@ impl EraLists {
                 [Some(&shared), before.as_ref()],
             ))
         });
-        (other.listed[at], other.beside[at], other.is_connected) = (Some(list), Some(shared), true);
+        (other.listed[at], other.shared_then[at], other.is_connected) =
+            (Some(list), Some(shared), true);
     }
 
     /// Returns true while the face in the other era is connected and listed.
@@ -277,11 +278,13 @@ impl OtherFace {
         let Some(listed) = &self.listed[at] else {
             return shared.clone();
         };
-        let followed = match &self.beside[at] {
-            Some(beside)
-                if !self.is_connected && !Arc::ptr_eq(beside, shared) && beside != shared =>
+        let followed = match &self.shared_then[at] {
+            Some(shared_then)
+                if !self.is_connected
+                    && !Arc::ptr_eq(shared_then, shared)
+                    && shared_then != shared =>
             {
-                Arc::new(follow(kind, listed, beside, shared))
+                Arc::new(follow_shared_changes(kind, listed, shared_then, shared))
             }
             _ => listed.clone(),
         };
@@ -295,31 +298,35 @@ impl OtherFace {
     }
 }
 
-/// Returns what a face would list that is not connected, while the server's lists have changed: its
-/// form of what is as it was when both were listed, and the connected face's form of all else.
-fn follow(kind: ItemKind, listed: &ItemList, beside: &ItemList, shared: &ItemList) -> ItemList {
+/// Returns what an unconnected face would list after the server's lists have changed: its own form
+/// of the items that are as they were when both were listed, and the connected face's form of all
+/// others.
+fn follow_shared_changes(
+    kind: ItemKind,
+    listed: &ItemList,
+    shared_then: &ItemList,
+    shared: &ItemList,
+) -> ItemList {
     let own = by_key(kind, listed);
-    let known = by_key(kind, beside);
+    let known = by_key(kind, shared_then);
     let mut items = Vec::new();
     let mut keys = HashSet::new();
     for item in &shared.items {
         let key = item.get_string(kind.item_key());
         keys.extend(key.clone());
         match key.filter(|key| known.get(key).is_some_and(|known| *known == item)) {
-            // An item that this face did not have beside it is one of the other era only.
+            // An item that this face did not list at that time exists in the other era only.
             Some(key) => items.extend(own.get(&key).map(|own| (*own).clone())),
             None => items.push(item.clone()),
         }
     }
-    let is_own = |key: &ByteString| !known.contains_key(key) && !keys.contains(key);
     items.extend(
         listed
             .items
             .iter()
             .filter(|item| {
                 item.get_string(kind.item_key())
-                    .as_ref()
-                    .is_some_and(is_own)
+                    .is_some_and(|key| !known.contains_key(&key) && !keys.contains(&key))
             })
             .cloned(),
     );
@@ -339,24 +346,34 @@ fn with_known_items<const N: usize>(
     lists: [Option<&Arc<ItemList>>; N],
 ) -> ItemList {
     let known = lists.map(|known| known.map(|known| by_key(kind, known)));
-    let held = |item: Arc<JsonObject>| {
-        let key = item.get_string(kind.item_key());
-        let same = key.and_then(|key| {
-            let found = known.iter().flatten().filter_map(|known| known.get(&key));
-            found.copied().find(|known| **known == item).cloned()
-        });
-        same.unwrap_or_else(|| {
-            item.to_raw()
-                .detached()
-                .as_object()
-                .map(Arc::new)
-                .unwrap_or(item)
-        })
-    };
     ItemList {
-        items: list.items.into_iter().map(held).collect(),
+        items: list
+            .items
+            .into_iter()
+            .map(|item| known_or_detached(kind, item, &known))
+            .collect(),
         ..list
     }
+}
+
+/// Returns the known form of an item, or a copy that keeps no message in memory.
+fn known_or_detached(
+    kind: ItemKind,
+    item: Arc<JsonObject>,
+    lists: &[Option<HashMap<ByteString, &Arc<JsonObject>>>],
+) -> Arc<JsonObject> {
+    let key = item.get_string(kind.item_key());
+    let same = key.and_then(|key| {
+        let found = lists.iter().flatten().filter_map(|known| known.get(&key));
+        found.copied().find(|known| **known == item).cloned()
+    });
+    same.unwrap_or_else(|| {
+        item.to_raw()
+            .detached()
+            .as_object()
+            .map(Arc::new)
+            .unwrap_or(item)
+    })
 }
 
 fn by_key(kind: ItemKind, list: &ItemList) -> HashMap<ByteString, &Arc<JsonObject>> {
@@ -371,11 +388,15 @@ fn union(kind: ItemKind, shared: &Arc<ItemList>, other: &Arc<ItemList>) -> Arc<I
         return shared.clone();
     }
     let known = by_key(kind, shared);
-    let is_new = |item: &&Arc<JsonObject>| {
-        item.get_string(kind.item_key())
-            .is_some_and(|key| !known.contains_key(&key))
-    };
-    let more: Vec<_> = other.items.iter().filter(is_new).cloned().collect();
+    let more: Vec<_> = other
+        .items
+        .iter()
+        .filter(|item| {
+            item.get_string(kind.item_key())
+                .is_some_and(|key| !known.contains_key(&key))
+        })
+        .cloned()
+        .collect();
     match more.is_empty() {
         true => shared.clone(),
         false => Arc::new(ItemList {
@@ -394,66 +415,61 @@ mod tests {
 
     /// Returns a list of tools, each as `name` or `name=form`.
     fn list(tools: &[&str]) -> ItemList {
-        let item = |text: &&str| {
-            let (name, form) = text.split_once('=').unwrap_or((text, ""));
-            let item = JsonObject::new().with("name", RawJson::string(name));
-            Arc::new(if form.is_empty() {
-                item
-            } else {
-                item.with("title", RawJson::string(form))
-            })
-        };
         ItemList {
-            items: tools.iter().map(item).collect(),
+            items: tools.iter().map(|text| item(text)).collect(),
             ..ItemList::default()
         }
     }
 
-    fn shown(lists: &ServerLists) -> Vec<String> {
-        let text = |item: &Arc<JsonObject>| match item.get_string("title") {
-            Some(form) => format!("{}={form}", item.get_string("name").unwrap()),
-            None => item.get_string("name").unwrap().to_string(),
-        };
-        lists.get(TOOLS).items.iter().map(text).collect()
+    fn item(text: &str) -> Arc<JsonObject> {
+        let (name, form) = text.split_once('=').unwrap_or((text, ""));
+        let item = JsonObject::new().with("name", RawJson::string(name));
+        Arc::new(if form.is_empty() {
+            item
+        } else {
+            item.with("title", RawJson::string(form))
+        })
+    }
+
+    fn shown_tools(lists: &ServerLists) -> Vec<String> {
+        lists
+            .get(TOOLS)
+            .items
+            .iter()
+            .map(|item| match item.get_string("title") {
+                Some(form) => format!("{}={form}", item.get_string("name").unwrap()),
+                None => item.get_string("name").unwrap().to_string(),
+            })
+            .collect()
     }
 
     /// Changes the lists, and returns what the shared era and the other one get.
-    fn after(
+    fn change_lists(
         lists: &mut EraLists,
         change: impl FnOnce(&mut EraLists),
     ) -> (Vec<String>, Vec<String>) {
         change(lists);
         lists.rebuild(&ExtraItems::default());
-        (shown(lists.shared()), shown(lists.other()))
+        (shown_tools(lists.shared()), shown_tools(lists.other()))
     }
 
-    fn texts(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|text| (*text).to_owned()).collect()
-    }
-
-    fn both() -> EraLists {
+    fn lists_of_both_eras() -> EraLists {
         let mut lists = EraLists::default();
-        let change = |lists: &mut EraLists| {
+        let (shared, other) = change_lists(&mut lists, |lists| {
             lists.set_shared(TOOLS, list(&["a", "b=modern", "new"]));
             lists.set_other(TOOLS, list(&["a", "b=legacy", "old"]));
-        };
-        let (shared, other) = after(&mut lists, change);
-        assert_eq!(
-            (shared, other),
-            (
-                texts(&["a", "b=modern", "new"]),
-                texts(&["a", "b=legacy", "old"])
-            )
-        );
+        });
+        assert_eq!(shared, ["a", "b=modern", "new"]);
+        assert_eq!(other, ["a", "b=legacy", "old"]);
         lists
     }
 
     #[test]
     fn lists_of_the_other_face_have_its_era() {
-        let mut lists = both();
+        let mut lists = lists_of_both_eras();
         assert_eq!(lists.other().get(TOOLS).era, Some(Era::Legacy));
         // It stays where the list follows the shared one.
-        after(&mut lists, |lists| {
+        change_lists(&mut lists, |lists| {
             lists.close_other();
             lists.set_shared(TOOLS, list(&["a", "c"]));
         });
@@ -463,7 +479,7 @@ mod tests {
     #[test]
     fn a_face_that_was_never_listed_has_the_list_of_the_other() {
         let mut lists = EraLists::default();
-        let (shared, other) = after(&mut lists, |lists| {
+        let (shared, other) = change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["a", "b=modern"]))
         });
         assert_eq!(shared, other);
@@ -473,23 +489,24 @@ mod tests {
         assert!(lists.persisted_other().is_none());
     }
 
+    fn share_first_item(lists: &EraLists) -> bool {
+        Arc::ptr_eq(
+            &lists.shared().get(TOOLS).items[0],
+            &lists.other().get(TOOLS).items[0],
+        )
+    }
+
     #[test]
     fn equal_items_of_both_faces_are_held_once() {
-        let mut lists = both();
-        let same = |lists: &EraLists| {
-            Arc::ptr_eq(
-                &lists.shared().get(TOOLS).items[0],
-                &lists.other().get(TOOLS).items[0],
-            )
-        };
-        assert!(same(&lists));
-        assert_eq!(shown(lists.all()), ["a", "b=modern", "new", "old"]);
+        let mut lists = lists_of_both_eras();
+        assert!(share_first_item(&lists));
+        assert_eq!(shown_tools(lists.all()), ["a", "b=modern", "new", "old"]);
         // A list that was fetched again shares the items that are as they were.
-        after(&mut lists, |lists| {
+        change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["a", "c"]))
         });
-        assert!(same(&lists));
-        after(&mut lists, |lists| {
+        assert!(share_first_item(&lists));
+        change_lists(&mut lists, |lists| {
             lists.set_other(TOOLS, list(&["a", "c"]))
         });
         assert!(
@@ -507,59 +524,56 @@ mod tests {
 
     #[test]
     fn a_face_that_is_not_connected_follows_the_other() {
-        let mut lists = both();
-        let (_, other) = after(&mut lists, EraLists::close_other);
+        let mut lists = lists_of_both_eras();
+        let (_, other) = change_lists(&mut lists, EraLists::close_other);
         assert_eq!(other, ["a", "b=legacy", "old"], "nothing changed yet");
         // Changed, added and removed items are those of the face that is connected.
-        let (_, other) = after(&mut lists, |lists| {
+        let (_, other) = change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["b=modern", "a=2", "c", "new"]))
         });
         assert_eq!(other, ["b=legacy", "a=2", "c", "old"]);
-        let (_, other) = after(&mut lists, |lists| {
+        let (_, other) = change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["b=other"]))
         });
         assert_eq!(other, ["b=other", "old"]);
-        let (_, other) = after(&mut lists, |lists| {
+        let (_, other) = change_lists(&mut lists, |lists| {
             lists.set_other(TOOLS, list(&["b=legacy"]))
         });
         assert_eq!(other, ["b=legacy"], "it is connected again");
-        let (shared, other) = after(&mut lists, EraLists::forget_other);
+        let (shared, other) = change_lists(&mut lists, EraLists::forget_other);
         assert_eq!(shared, other);
     }
 
     #[test]
     fn lists_change_places_with_their_connections() {
         let mut lists = EraLists::default();
-        after(&mut lists, |lists| {
+        change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["a=modern", "new"]))
         });
-        let turn = |lists: &mut EraLists| lists.turn_to(Era::Legacy, Some(KeptLists::JustListed));
-        let (shared, other) = after(&mut lists, turn);
+        let (shared, other) = change_lists(&mut lists, |lists| {
+            lists.turn_to(Era::Legacy, Some(KeptLists::JustListed))
+        });
         assert_eq!(shared, other, "until it is listed");
-        let (shared, other) = after(&mut lists, |lists| {
+        let (shared, other) = change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["a=legacy", "old"]))
         });
-        assert_eq!(
-            (shared, other),
-            (texts(&["a=legacy", "old"]), texts(&["a=modern", "new"]))
-        );
-        let (_, other) = after(&mut lists, |lists| {
+        assert_eq!(shared, ["a=legacy", "old"]);
+        assert_eq!(other, ["a=modern", "new"]);
+        let (_, other) = change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["a=legacy", "b"]))
         });
         assert_eq!(other, ["a=modern", "b", "new"]);
         // Back, after a restart of a server that was not seen in this era meanwhile.
-        after(&mut lists, |lists| {
+        change_lists(&mut lists, |lists| {
             lists.turn_to(Era::Modern, Some(KeptLists::Remembered))
         });
-        let (shared, other) = after(&mut lists, |lists| {
+        let (shared, other) = change_lists(&mut lists, |lists| {
             _ = lists.set_shared(TOOLS, list(&["a=newer", "b", "new"]))
         });
-        assert_eq!(
-            (shared, other),
-            (texts(&["a=newer", "b", "new"]), texts(&["a=newer", "b"]))
-        );
+        assert_eq!(shared, ["a=newer", "b", "new"]);
+        assert_eq!(other, ["a=newer", "b"]);
         // A server that speaks one era has one list.
-        let (shared, other) = after(&mut lists, |lists| lists.turn_to(Era::Legacy, None));
+        let (shared, other) = change_lists(&mut lists, |lists| lists.turn_to(Era::Legacy, None));
         assert_eq!(shared, other);
     }
 }

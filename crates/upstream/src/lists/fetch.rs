@@ -62,11 +62,11 @@ impl PartialEq for ItemList {
     }
 }
 
-/// Item of a list that is left out as it came: it is no object, or it has the key of an earlier
+/// Item of a list that is left out as it came: it is not an object, or it has the key of an earlier
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedItem {
-    /// Its key, or its place in the list.
+    /// Its key, or its position in the list.
     pub item: String,
     /// Reason, for operators.
     pub reason: String,
@@ -139,15 +139,18 @@ impl From<[Arc<ItemList>; ItemKind::ALL.len()]> for ServerLists {
 
 /// Returns the lists whose changes the server does not announce.
 pub(crate) fn unannounced_lists(capabilities: &ServerCapabilities) -> Vec<ItemKind> {
-    let is_announced = |kind: ItemKind| match kind {
+    ItemKind::ALL
+        .into_iter()
+        .filter(|kind| offers_list(capabilities, *kind) && !announces_changes(capabilities, *kind))
+        .collect()
+}
+
+fn announces_changes(capabilities: &ServerCapabilities, kind: ItemKind) -> bool {
+    match kind {
         ItemKind::Tools => capabilities.tools_changes,
         ItemKind::Prompts => capabilities.prompts_changes,
         ItemKind::Resources | ItemKind::Templates => capabilities.resources_changes,
-    };
-    ItemKind::ALL
-        .into_iter()
-        .filter(|kind| offers_list(capabilities, *kind) && !is_announced(*kind))
-        .collect()
+    }
 }
 
 /// Returns true if the server has lists of this kind.
@@ -268,7 +271,7 @@ impl ItemList {
 
     /// Takes the items of a page. Returns false if a limit was reached.
     ///
-    /// An item that is no object, or has duplicate keys, is left out. The others stay.
+    /// An item that is not an object, or has duplicate keys, is left out. The others stay.
     fn take_page(&mut self, page: &[RawJson], limits: &ListOptions, bytes: &mut usize) -> bool {
         for item in page {
             let Some(item) = item.as_object() else {
@@ -345,27 +348,30 @@ mod tests {
     use super::*;
     use moongate_units::SizeSetting;
 
+    /// Takes a page within limits. Returns true if there is room for more, the number of items, and
+    /// what was cut.
+    fn take_page(page: &[RawJson], max_items: usize, max_bytes: usize) -> (bool, usize, String) {
+        let limits = ListOptions {
+            max_items,
+            max_list: SizeSetting(max_bytes),
+            ..ListOptions::default()
+        };
+        let mut list = ItemList::default();
+        let mut bytes = 0;
+        let more = list.take_page(page, &limits, &mut bytes);
+        (more, list.items.len(), list.cut.join("; "))
+    }
+
     #[test]
     fn a_list_is_cut_where_a_limit_says_so() {
         let page = RawJson::parse(bytes::Bytes::from_static(
             br#"[{"name":"a"},{"name":"b","x":[[[[]]]]},7,{"name":"c"},{"name":"d"}]"#,
         ));
         let page = page.unwrap().as_array().unwrap();
-        let limits = |max_items, bytes| ListOptions {
-            max_items,
-            max_list: SizeSetting(bytes),
-            ..ListOptions::default()
-        };
-        let taken = |limits: ListOptions| {
-            let mut list = ItemList::default();
-            let mut bytes = 0;
-            let more = list.take_page(&page, &limits, &mut bytes);
-            (more, list.items.len(), list.cut.join("; "))
-        };
-        assert_eq!(taken(limits(10, 1000)), (true, 4, String::new()));
-        let (more, count, cut) = taken(limits(2, 1000));
+        assert_eq!(take_page(&page, 10, 1000), (true, 4, String::new()));
+        let (more, count, cut) = take_page(&page, 2, 1000);
         assert!(!more && count == 2 && cut.contains("max_items"), "{cut}");
-        let (more, count, cut) = taken(limits(10, 30));
+        let (more, count, cut) = take_page(&page, 10, 30);
         assert!(!more && count < 4 && cut.contains("max_list"), "{cut}");
     }
 }

@@ -278,7 +278,7 @@ impl ListStore {
     }
 
     /// Waits until a reader found a list that has expired.
-    pub(crate) async fn expired(&self) {
+    pub(crate) async fn wait_expired(&self) {
         self.expired.notified().await;
     }
 

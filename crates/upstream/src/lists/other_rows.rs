@@ -51,7 +51,6 @@ impl OtherListRow {
             .enumerate()
             .map(|(n, item)| (Arc::as_ptr(item), n))
             .collect();
-        let position = |item: &Arc<JsonObject>| known.get(&Arc::as_ptr(item)).copied();
         // The era is not stored: it is the one that the row's shared lists do not have.
         let ItemList {
             items,
@@ -60,10 +59,17 @@ impl OtherListRow {
             era: _,
             refused,
         } = list;
-        let own = items.iter().filter(|item| position(item).is_none());
+        let positions: Vec<Option<usize>> = items
+            .iter()
+            .map(|item| known.get(&Arc::as_ptr(item)).copied())
+            .collect();
+        let own = items
+            .iter()
+            .zip(&positions)
+            .filter(|(_, position)| position.is_none());
         OtherListRow {
-            shared: items.iter().map(position).collect(),
-            own: own.map(|item| (**item).clone()).collect(),
+            own: own.map(|(item, _)| (**item).clone()).collect(),
+            shared: positions,
             cache: *cache,
             cut: cut.clone(),
             refused: refused.clone(),
@@ -72,11 +78,14 @@ impl OtherListRow {
 
     fn into_list(self, era: Era, shared: &ItemList) -> Option<ItemList> {
         let mut own = self.own.into_iter().map(Arc::new);
-        let item = |position: Option<usize>| match position {
-            Some(position) => shared.items.get(position).cloned(),
-            None => own.next(),
-        };
-        let items: Option<Vec<_>> = self.shared.into_iter().map(item).collect();
+        let items: Option<Vec<_>> = self
+            .shared
+            .into_iter()
+            .map(|position| match position {
+                Some(position) => shared.items.get(position).cloned(),
+                None => own.next(),
+            })
+            .collect();
         Some(ItemList {
             items: items?,
             cache: self.cache,
@@ -96,6 +105,11 @@ mod tests {
         Arc::new(JsonObject::new().with("name", RawJson::string(name)))
     }
 
+    fn read_row(json: &str, shared: &ItemList) -> Option<ItemList> {
+        let row: OtherListRow = serde_json::from_str(json).unwrap();
+        row.into_list(Era::Modern, shared)
+    }
+
     #[test]
     fn an_item_of_both_eras_is_stored_and_held_once() {
         let shared = ItemList {
@@ -112,19 +126,15 @@ mod tests {
             ..ItemList::default()
         };
         let row = OtherListRow::new(&other, &shared);
-        assert_eq!(
-            (row.shared.as_slice(), row.own.len()),
-            (&[None, Some(1)][..], 1)
-        );
+        assert_eq!(row.shared, [None, Some(1)]);
+        assert_eq!(row.own.len(), 1);
         let json = serde_json::to_string(&row).unwrap();
-        let row = || serde_json::from_str::<OtherListRow>(&json).unwrap();
-        let read = |shared: &ItemList| row().into_list(Era::Modern, shared);
-        let restored = read(&shared).unwrap();
+        let restored = read_row(&json, &shared).unwrap();
         assert_eq!(restored, other);
         assert_eq!(restored.era, Some(Era::Modern));
         assert!(Arc::ptr_eq(&restored.items[1], &shared.items[1]));
         assert!(
-            read(&ItemList::default()).is_none(),
+            read_row(&json, &ItemList::default()).is_none(),
             "a row of other lists is of no use"
         );
     }

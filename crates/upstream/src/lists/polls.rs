@@ -14,7 +14,7 @@ use moongate_model::{ItemKind, ServerCapabilities};
 
 /// Interval between polls of one server.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Time after its last use in which a server is polled. What a call begins may change the lists a
+/// Time after its last use in which a server is polled. What a call starts may change the lists a
 /// little later.
 const USE_TIME: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ pub(crate) struct ListUse {
 }
 
 impl ListUse {
-    /// Records that a client read a list, or began a call.
+    /// Records that a client read a list, or started a call.
     pub(crate) fn record_use(&self) {
         for flag in [&self.shared, &self.other] {
             set(flag);
@@ -85,8 +85,8 @@ impl PollTimer {
         }
     }
 
-    /// Returns the time of the next look.
-    pub(crate) fn at(&self) -> Instant {
+    /// Returns the time of the next poll.
+    pub(crate) fn next_poll_at(&self) -> Instant {
         self.at
     }
 

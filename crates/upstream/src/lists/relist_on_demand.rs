@@ -1,6 +1,6 @@
 //! Relist on demand: requests for a list because a call named an unknown item. Owns the rate and
 //! the waiting calls. Does not fetch lists (`supervisor/refresh.rs`). Invariant: unknown names
-//! cause at most one fetch of a list in [`RELIST_INTERVAL`], and one more for each call that ended
+//! cause at most one fetch of a list in [`RELIST_INTERVAL`], and another for each call that ended
 //! meanwhile.
 
 use parking_lot::Mutex;
@@ -99,7 +99,7 @@ impl RelistRequests {
     }
 
     /// Waits for requested lists and marks them as in progress.
-    pub(crate) async fn requested(&self) -> Vec<ItemKind> {
+    pub(crate) async fn wait_requested(&self) -> Vec<ItemKind> {
         loop {
             let kinds = self.transition(RelistStage::Requested, RelistStage::InProgress);
             if !kinds.is_empty() {

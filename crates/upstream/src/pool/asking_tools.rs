@@ -34,7 +34,7 @@ impl AskingTools {
     }
 
     /// Returns true if a call's tool was seen to ask for what its client cannot answer.
-    pub(crate) fn exceed(&self, capabilities: ClientCapabilities, call: &Call) -> bool {
+    pub(crate) fn exceeds(&self, capabilities: ClientCapabilities, call: &Call) -> bool {
         // Most servers never ask, and their calls cost one load.
         self.has_any.load(Ordering::Relaxed)
             && self

@@ -1,6 +1,6 @@
 //! Budget of attempts that all connections of one server share. Owns which recent attempts failed,
 //! or are still pending. Does not connect or sleep, and does not know the delays of one connection
-//! (`reconnect_backoff.rs`). Invariant: while nothing succeeds, dedicated attempts begin only below
+//! (`reconnect_backoff.rs`). Invariant: while nothing succeeds, dedicated attempts start only below
 //! [`BUDGET`] attempts in a [`WINDOW`]. The shared connection never waits for them.
 
 use parking_lot::{Mutex, MutexGuard};
@@ -55,7 +55,7 @@ pub(crate) struct CountedAttempt {
     has_failed: bool,
 }
 
-/// Reason why no attempt may begin.
+/// Reason why no attempt may start.
 #[derive(Debug, PartialEq)]
 pub(crate) enum BudgetDenied {
     /// Too many attempts are pending. The time says when to look again at the latest.
@@ -65,17 +65,18 @@ pub(crate) enum BudgetDenied {
 }
 
 impl ConnectBudget {
-    /// Begins an attempt of the shared connection.
+    /// Starts an attempt of the shared connection.
     pub(crate) fn begin_shared(&self, now: Instant) -> CountedAttempt {
         let mut entries = self.lock(now);
         // Counted and never refused: all clients wait for the shared connection.
         self.add_attempt(&mut entries, now)
     }
 
-    /// Begins an attempt of a dedicated connection.
+    /// Starts an attempt of a dedicated connection.
     pub(crate) fn try_begin(&self, now: Instant) -> Result<CountedAttempt, BudgetDenied> {
         let mut entries = self.lock(now);
-        // Without failures there is no spacing: many clients of a healthy server connect at once.
+        // Without failures there is no spacing, so many clients of a healthy server connect at
+        // once.
         if entries.all.iter().any(|entry| entry.has_failed) {
             let until = spread(
                 entries.all.iter().map(|entry| entry.started_at),

@@ -4,7 +4,7 @@
 //! same affinity.
 //!
 //! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a
-//! server that is known to send them, a call does not begin where the request could belong to
+//! server that is known to send them, a call does not start where the request could belong to
 //! another client.
 
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ fn principal_of(group: u64) -> Option<u32> {
 }
 
 impl SharedConnectionClients {
-    /// Records that a client's call begins on the shared connection.
+    /// Records that a client's call starts on the shared connection.
     pub(crate) fn record_call(&self, caller: &Caller) {
         let group = group_of(caller);
         // Read first: in the common case nothing is written.
@@ -118,18 +118,19 @@ impl SharedConnectionClients {
 
     /// Forgets a principal that was revoked.
     pub(crate) fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
-        let forgotten = |group| revoked(principal_of(group)?).then_some(NO_GROUP);
         // An error means that the group was not revoked.
         let _ = self
             .group
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |group| {
+                revoked(principal_of(group)?).then_some(NO_GROUP)
+            });
     }
 }
 
 /// Returns true if input requests on this connection name no call.
 ///
-/// Over HTTP they come on the stream of their call. Some servers send them on the GET stream,
-/// beside their calls: only those set `seen_input`.
+/// Over HTTP they come on the stream of their call. Only servers that send them on the GET stream
+/// instead set `seen_input`.
 pub(crate) fn input_is_ambiguous(
     connection: &UpstreamConnection,
     seen_input: &SeenInputFlag,
@@ -154,12 +155,10 @@ mod tests {
         );
         group.record_call(&one);
         assert_eq!(group.affinity_of(&one), ConnectionAffinity::Shared);
+        assert_eq!(group.affinity_of(&other), ConnectionAffinity::Dedicated);
         assert_eq!(
-            (group.affinity_of(&other), group.affinity_of(&session)),
-            (
-                ConnectionAffinity::Dedicated,
-                ConnectionAffinity::SessionShared
-            )
+            group.affinity_of(&session),
+            ConnectionAffinity::SessionShared
         );
         // Another principal is revoked: the group stays.
         group.revoke_principals(&|id| id == 2);
@@ -180,24 +179,18 @@ mod tests {
             ConnectionAffinity::Dedicated,
             "another principal's"
         );
-        assert_eq!(
-            (group.affinity_of(&session), group.affinity_of(&one)),
-            (ConnectionAffinity::Shared, ConnectionAffinity::Dedicated)
-        );
+        assert_eq!(group.affinity_of(&session), ConnectionAffinity::Shared);
+        assert_eq!(group.affinity_of(&one), ConnectionAffinity::Dedicated);
         // Calls before the first input request was seen.
         group.record_call(&one);
-        assert_eq!(
-            (group.affinity_of(&session), group.affinity_of(&one)),
-            (ConnectionAffinity::Shared, ConnectionAffinity::Shared)
-        );
+        assert_eq!(group.affinity_of(&session), ConnectionAffinity::Shared);
+        assert_eq!(group.affinity_of(&one), ConnectionAffinity::Shared);
         group.reset();
         group.record_call(&one);
+        assert_eq!(group.affinity_of(&one), ConnectionAffinity::Shared);
         assert_eq!(
-            (group.affinity_of(&one), group.affinity_of(&session)),
-            (
-                ConnectionAffinity::Shared,
-                ConnectionAffinity::SessionShared
-            )
+            group.affinity_of(&session),
+            ConnectionAffinity::SessionShared
         );
     }
 }

@@ -72,7 +72,7 @@ impl ConnectionPool {
     /// shared one yet. If all clients are of one era, the program then runs once.
     pub(super) fn promote(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
         let Some(shared) = self.shared() else { return };
-        // Acquire pairs with the release in `open_call`: a call that began there is seen.
+        // Acquire pairs with the release in `open_call`: a call that started there is seen.
         let unused = shared.era != connection.era && !shared.is_called.load(Ordering::Acquire);
         if self.sharing_mode() == SharingMode::Auto
             && connection.link.is_multiplexed()

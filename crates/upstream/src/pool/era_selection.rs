@@ -100,7 +100,7 @@ impl EraSelection {
         }
     }
 
-    /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes
+    /// Starts an attempt at the shared connection, and returns the era to try first. `None` probes
     /// for the newest era first, as the specification says for a server of which nothing is known.
     pub(crate) fn begin_attempt(&self, handshake: Option<&LastHandshake>) -> Option<Era> {
         let mut next = self.next.lock();
@@ -352,18 +352,12 @@ mod tests {
             }
             // At most two processes: the probed one, and the one that took its place.
             let last = program.opened().len() - 1;
-            assert_eq!(
-                (running(&upstream), upstream.revision()),
-                (vec![revision], Some(revision))
-            );
-            assert_eq!(
-                (program.called(), program.opened()[last]),
-                (vec![last; 3], era)
-            );
-            assert_eq!(
-                (upstream.dedicated_count(), upstream.status().state),
-                (0, UpstreamState::Ready)
-            );
+            assert_eq!(running(&upstream), [revision]);
+            assert_eq!(upstream.revision(), Some(revision));
+            assert_eq!(program.called(), [last; 3]);
+            assert_eq!(program.opened()[last], era);
+            assert_eq!(upstream.dedicated_count(), 0);
+            assert_eq!(upstream.status().state, UpstreamState::Ready);
             // A server that is lost comes back in the same era.
             assert!(upstream.lists().get(ItemKind::Tools).items.len() == 1 && last < 2);
             upstream.stop().await;
@@ -402,10 +396,8 @@ mod tests {
         for era in [Era::Legacy, Era::Modern, Era::Legacy] {
             call(&upstream, era).await.unwrap();
         }
-        assert_eq!(
-            (program.called(), running(&upstream)),
-            (vec![1, 2, 1], vec!["2025-11-25", "2026-07-28"])
-        );
+        assert_eq!(program.called(), [1, 2, 1]);
+        assert_eq!(running(&upstream), ["2025-11-25", "2026-07-28"]);
         tokio::time::sleep(SOON * 20).await;
         assert_eq!(running(&upstream), ["2025-11-25"]);
     }
@@ -418,10 +410,8 @@ mod tests {
             call(&upstream, Era::Legacy).await.unwrap();
         }
         // The refusal is remembered: the later calls do not try again.
-        assert_eq!(
-            (program.called(), program.refused.load(Ordering::Relaxed)),
-            (vec![0; 3], 1)
-        );
+        assert_eq!(program.called(), [0; 3]);
+        assert_eq!(program.refused.load(Ordering::Relaxed), 1);
         assert_eq!(
             upstream.pool.last_handshake().unwrap().speaks_other_era,
             Some(false),
@@ -438,7 +428,8 @@ mod tests {
             call(&upstream, Era::Legacy).await.unwrap();
         }
         // One attempt in the other era came to nothing. All calls ran in the first process.
-        assert_eq!((program.called(), program.opened().len()), (vec![0; 3], 2));
+        assert_eq!(program.called(), [0; 3]);
+        assert_eq!(program.opened().len(), 2);
         assert_eq!(
             upstream.pool.last_handshake().unwrap().speaks_other_era,
             None,
@@ -461,7 +452,8 @@ mod tests {
                 .unwrap();
             assert_eq!(program.opened(), [begins]);
             call(&upstream, begins).await.unwrap();
-            assert_eq!((program.opened().len(), running(&upstream).len()), (1, 1));
+            assert_eq!(program.opened().len(), 1);
+            assert_eq!(running(&upstream).len(), 1);
         }
     }
 
@@ -473,30 +465,25 @@ mod tests {
         tokio::spawn(upstream.clone().run());
         call(&upstream, Era::Legacy).await.unwrap();
         call(&upstream, Era::Legacy).await.unwrap();
-        assert_eq!(
-            (upstream.revision(), program.called()[0]),
-            (Some("2026-07-28"), 0)
-        );
+        assert_eq!(upstream.revision(), Some("2026-07-28"));
+        assert_eq!(program.called()[0], 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_started_on_use_is_started_for_whoever_uses_it() {
         let program = EraProgram::new(false);
-        let idle = |settings: &mut ServerSettings| {
-            (settings.options.start, settings.options.idle_stop.0) = (ServerStart::Lazy, SOON * 10)
-        };
-        let upstream = start(&program, idle).await;
+        let upstream = start(&program, |settings| {
+            settings.options.start = ServerStart::Lazy;
+            settings.options.idle_stop.0 = SOON * 10;
+        })
+        .await;
         // It was started once to learn its lists, and stopped when idle.
         tokio::time::sleep(SOON * 20).await;
-        assert_eq!(
-            (upstream.status().state, program.opened().len()),
-            (UpstreamState::Stopped, 1)
-        );
+        assert_eq!(upstream.status().state, UpstreamState::Stopped);
+        assert_eq!(program.opened().len(), 1);
         call(&upstream, Era::Legacy).await.unwrap();
-        assert_eq!(
-            (program.called(), program.opened()),
-            (vec![1], vec![Era::Modern, Era::Legacy])
-        );
+        assert_eq!(program.called(), [1]);
+        assert_eq!(program.opened(), [Era::Modern, Era::Legacy]);
         assert_eq!(running(&upstream), ["2025-11-25"]);
     }
 
@@ -510,10 +497,8 @@ mod tests {
         for era in [Era::Legacy, Era::Modern, Era::Legacy, Era::Modern] {
             call(&upstream, era).await.unwrap();
         }
-        assert_eq!(
-            (program.called(), upstream.dedicated_count()),
-            (vec![1, 2, 1, 2], 2)
-        );
+        assert_eq!(program.called(), [1, 2, 1, 2]);
+        assert_eq!(upstream.dedicated_count(), 2);
     }
 
     /// Calls a tool as a modern client. Returns the text of its failure, which is empty if it
@@ -565,10 +550,8 @@ mod tests {
                 .contains("Call it again")
         );
         assert_eq!(call_tool(&upstream, "t", "{}").await, "");
-        assert_eq!(
-            (program.called(), program.opened()),
-            (vec![0, 1, 0, 1], vec![Era::Modern, Era::Legacy])
-        );
+        assert_eq!(program.called(), [0, 1, 0, 1]);
+        assert_eq!(program.opened(), [Era::Modern, Era::Legacy]);
         assert_eq!(
             upstream.revision(),
             Some("2026-07-28"),
@@ -599,10 +582,8 @@ mod tests {
         // Once known to speak one era, nothing is learned of further tools.
         let last = call_tool(&upstream, "u", "{}").await;
         assert!(!last.contains("Call it again"), "{last}");
-        assert_eq!(
-            (program.called(), program.refused.load(Ordering::Relaxed)),
-            (vec![0; 5], 1)
-        );
+        assert_eq!(program.called(), [0; 5]);
+        assert_eq!(program.refused.load(Ordering::Relaxed), 1);
         // Nor where the config has all clients in the newest era.
         let program = EraProgram::new(false);
         program.asks.store(true, Ordering::Relaxed);

@@ -1,11 +1,11 @@
 //! First input request of a server on a pipe. Owns which calls wait for others, or leave the shared
 //! connection, before the server was seen to ask. Does not know requests (`protocol`). Invariant:
-//! of two clients' calls that may both ask, the second begins only when the first has shown what it
+//! of two clients' calls that may both ask, the second starts only when the first has shown what it
 //! does, or on another connection.
 //!
 //! A request on a pipe names no call. Two open calls of two clients make it ambiguous, and a
-//! refused request costs a call. Tools that once ran without asking are no reason to wait, so that
-//! a server that never asks keeps one connection.
+//! refused request costs a call. A call does not wait for tools that once ran without asking, so a
+//! server that never asks keeps one connection.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -78,8 +78,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns true if a call must not begin on a connection yet: it may be the first to ask,
-    /// beside another.
+    /// Returns true if a call must not start on a connection yet: together with another, it may be
+    /// the first to ask.
     pub(super) fn conflicts(
         &self,
         connection: &UpstreamConnection,

@@ -47,7 +47,7 @@ pub(crate) fn dedicated_for(
 ) -> Option<DedicatedSpec> {
     let lifetime = match (share, &caller.session) {
         (SharingMode::Session, Some(_)) => ConnectionLifetime::WithSession,
-        // Nothing announces the end of a stateless client, so that only disuse tells it.
+        // Nothing announces the end of a stateless client, so only disuse shows it.
         (SharingMode::Session, None) => ConnectionLifetime::Unused,
         _ => idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle),
     };
@@ -58,7 +58,7 @@ pub(crate) fn dedicated_for(
             as_caller: true,
             owner: dedicated_owner(share, caller),
         }),
-        // Clients without a key of their own share one connection in the other era.
+        // Clients without their own key share one connection in the other era.
         None => other_era.map(|era| shared_in_era(era, idle)),
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn is_era_key(key: &ByteString) -> bool {
 
 /// Returns the key of a caller's connection. `None`: the shared connection.
 ///
-/// A stateless client has no session. Its principal and its capabilities stand for one: calls that
+/// A stateless client has no session, so its principal and its capabilities replace one: calls that
 /// agree in both share a connection, which was opened with these capabilities.
 pub(crate) fn dedicated_key(
     share: SharingMode,
@@ -94,7 +94,7 @@ pub(crate) fn dedicated_key(
         // input.
         (SharingMode::Auto, _) => None,
         (SharingMode::Session, Some(session)) => Some(session.clone()),
-        // Stateless clients are told apart by their capabilities.
+        // Stateless clients are distinguished by their capabilities.
         (SharingMode::Session, None) => Some(ByteString::from(format!(
             "principal {principal}, {:?}{in_era}",
             caller.capabilities
@@ -122,6 +122,13 @@ pub(crate) fn session_key(session: &ByteString) -> ByteString {
 
 fn principal_key(principal: u32) -> ByteString {
     ByteString::from(format!("principal {principal}"))
+}
+
+/// Returns the principal of a connection that no session has, from its key.
+pub(crate) fn principal_of_key(key: &ByteString) -> Option<u32> {
+    // The form is that of `dedicated_key` and `principal_key`.
+    let rest = key.strip_prefix("principal ")?;
+    rest.split(',').next()?.parse().ok()
 }
 
 /// Returns the spec of a call's isolated connection: its session's or its principal's. `stays`:
@@ -163,7 +170,7 @@ pub(crate) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
 }
 
 /// Returns what a client can answer, if it can have a connection that declares just that. One
-/// without a session can't: nothing tells its later calls from another's.
+/// without a session can't: nothing distinguishes its later calls from another's.
 pub(crate) fn own_capabilities(caller: &Caller, traits: CallTraits) -> Option<ClientCapabilities> {
     (caller.session.is_some() && !traits.about_task).then_some(caller.capabilities)
 }
@@ -195,15 +202,16 @@ mod tests {
     use super::*;
     use moongate_testing as testing;
 
+    fn key(share: SharingMode, caller: &Caller) -> Option<(ByteString, ConnectionLifetime)> {
+        dedicated_for(share, caller, None, None).map(|spec| (spec.key, spec.lifetime))
+    }
+
     #[test]
     fn callers_that_must_be_isolated_get_distinct_connections() {
         let first = testing::caller(1, Some("a"));
         let second = testing::caller(1, Some("b"));
         let stateless = testing::caller(1, None);
         let other_era = testing::caller(2, None);
-        let key = |share, caller: &Caller| {
-            dedicated_for(share, caller, None, None).map(|beside| (beside.key, beside.lifetime))
-        };
         assert_eq!(key(SharingMode::Auto, &first), None);
         assert_ne!(
             key(SharingMode::Session, &first),
@@ -239,10 +247,8 @@ mod tests {
         let other_era = Some(Era::Legacy);
         let legacy = dedicated_for(SharingMode::Auto, &first, other_era, None).unwrap();
         // Nothing of the first caller is in it, since others share it.
-        assert_eq!(
-            (legacy.as_caller, legacy.lifetime),
-            (false, ConnectionLifetime::Never)
-        );
+        assert!(!legacy.as_caller);
+        assert_eq!(legacy.lifetime, ConnectionLifetime::Never);
         assert_eq!(
             dedicated_for(SharingMode::Auto, &second, other_era, None).unwrap(),
             legacy
@@ -263,23 +269,18 @@ mod tests {
     fn dedicated_connections_of_a_lazy_server_close_when_idle() {
         let session = testing::caller(1, Some("a"));
         let idle = Duration::from_secs(10);
-        let lifetime = |share, other_era| {
-            dedicated_for(share, &session, other_era, Some(idle))
-                .unwrap()
-                .lifetime
-        };
-        assert_eq!(
-            lifetime(SharingMode::Principal, None),
-            ConnectionLifetime::Idle(idle)
-        );
-        assert_eq!(
-            lifetime(SharingMode::Auto, Some(Era::Legacy)),
-            ConnectionLifetime::Idle(idle)
-        );
-        assert_eq!(
-            lifetime(SharingMode::Session, None),
-            ConnectionLifetime::WithSession
-        );
+        for (share, other_era, lifetime) in [
+            (SharingMode::Principal, None, ConnectionLifetime::Idle(idle)),
+            (
+                SharingMode::Auto,
+                Some(Era::Legacy),
+                ConnectionLifetime::Idle(idle),
+            ),
+            (SharingMode::Session, None, ConnectionLifetime::WithSession),
+        ] {
+            let spec = dedicated_for(share, &session, other_era, Some(idle)).unwrap();
+            assert_eq!(spec.lifetime, lifetime);
+        }
     }
 
     #[test]
@@ -294,23 +295,26 @@ mod tests {
             capabilities: can,
             ..(*stateless).clone()
         };
-        let apart = |caller: &Caller, stays| super::isolated_for(caller, stays, None);
         assert_eq!(
-            apart(&session, true).lifetime,
+            isolated_for(&session, true, None).lifetime,
             ConnectionLifetime::WithSession
         );
         assert_eq!(
-            (apart(&able, true).lifetime, apart(&able, false).lifetime),
-            (ConnectionLifetime::Never, ConnectionLifetime::Unused)
+            isolated_for(&able, true, None).lifetime,
+            ConnectionLifetime::Never
         );
         assert_eq!(
-            apart(&stateless, true),
-            apart(&able, true),
+            isolated_for(&able, false, None).lifetime,
+            ConnectionLifetime::Unused
+        );
+        assert_eq!(
+            isolated_for(&stateless, true, None),
+            isolated_for(&able, true, None),
             "whatever the client can be asked for"
         );
         assert_ne!(
-            apart(&stateless, true).key,
-            apart(&testing::caller(2, None), true).key
+            isolated_for(&stateless, true, None).key,
+            isolated_for(&testing::caller(2, None), true, None).key
         );
         assert_eq!(
             isolated_for(&able, true, Some(Duration::from_secs(1))).lifetime,

@@ -1,7 +1,7 @@
 //! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice
 //! of a connection for a call. Does not decide who must be isolated (`isolation.rs`) and does not
 //! dial the shared connection (`supervisor`). Invariant: on a connection with ambiguous input
-//! requests, no other client's call begins between choice and start.
+//! requests, no other client's call starts between its choice and its start.
 
 mod asking_tools;
 pub(crate) mod connect_budget;
@@ -74,7 +74,7 @@ pub(crate) struct ConnectionPool {
 #[derive(Default)]
 pub(crate) struct CheckedOut {
     use_guard: Option<UseGuard>,
-    /// True if the call stays on this connection: it is isolated, or there is no alternative.
+    /// True if the call stays on this connection: it is isolated, or has no alternative.
     is_final: bool,
 }
 
@@ -98,7 +98,8 @@ pub(crate) struct CheckoutRequest<'a> {
     pub(crate) exceeds_client: bool,
     /// True if the call waited for other clients' calls to show what they do.
     has_waited: bool,
-    /// True if another client's call began on the connection where this one would have been alone.
+    /// True if another client's call started on the connection where this one would have been
+    /// alone.
     needs_isolation: bool,
 }
 
@@ -124,7 +125,7 @@ pub(crate) struct StartLock<'a> {
     _lock: Option<MutexGuard<'a, ()>>,
 }
 
-/// Shared connection for a call, which must begin before this is dropped.
+/// Shared connection for a call, which must start before this is dropped.
 pub(crate) struct TryCheckout<'a> {
     connection: Guard<Option<Arc<UpstreamConnection>>>,
     _lock: Option<MutexGuard<'a, ()>>,
@@ -178,7 +179,7 @@ impl ConnectionPool {
         if connection.era != era && self.other_era(era).is_some() {
             return None;
         }
-        // One call at a time: of two that begin together, the second sees the first.
+        // One call at a time: of two that start together, the second sees the first.
         let lock = self.lock_start(connection, caller, traits);
         if self.must_isolate(connection, caller, traits)
             || self.needs_roots_connection(caller, traits)
@@ -196,7 +197,7 @@ impl ConnectionPool {
         })
     }
 
-    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_start`]
+    /// Waits for the connection of a call. The call may start once [`ConnectionPool::begin_start`]
     /// succeeds.
     pub(crate) async fn checkout(
         &self,
@@ -286,7 +287,7 @@ impl ConnectionPool {
         is_locked.then(|| self.start_lock.lock())
     }
 
-    /// Records that a call begins on a connection. The lock must be held.
+    /// Records that a call starts on a connection. The lock must be held.
     fn note_call_start(
         &self,
         connection: &UpstreamConnection,
@@ -315,8 +316,8 @@ impl ConnectionPool {
         (settings.options.start == ServerStart::Lazy).then_some(settings.options.idle_stop.0)
     }
 
-    /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile,
-    /// to which an input request could belong. Choose again.
+    /// Confirms the choice of a connection. `None`: meanwhile a call of another client, to which an
+    /// input request could belong, started there. Choose again.
     pub(crate) fn begin_start(
         &self,
         connection: &UpstreamConnection,

@@ -30,7 +30,7 @@ impl ConnectionPool {
         traits: CallTraits,
         call: &Call,
     ) -> bool {
-        self.asking_tools.exceed(caller.capabilities, call)
+        self.asking_tools.exceeds(caller.capabilities, call)
             && moongate_protocol::era_of(caller.revision) == Era::Legacy
             && isolation::own_capabilities(caller, traits).is_some()
             && self.may_declare_own()

@@ -123,7 +123,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns the audience of what the server tells on the shared connection.
+    /// Returns the audience of what the server sends on the shared connection.
     pub(crate) fn shared_clients(&self) -> Audience {
         let dedicated = self.dedicated.clone();
         let share = self.sharing_mode();

@@ -125,14 +125,14 @@ impl SharedConnection {
                 return Ok(connection);
             }
             if self.server.stop.is_cancelled() || !patient {
-                return Err(self.unavailable(None));
+                return Err(self.unavailable_error(None));
             }
             match tokio::time::timeout_at(grace, status.changed()).await {
                 Ok(Ok(())) => {}
                 _ if Instant::now() >= deadline => {
-                    return Err(self.unavailable(Some((limit, setting))));
+                    return Err(self.unavailable_error(Some((limit, setting))));
                 }
-                // The grace period has elapsed, but an attempt may be under way all the same.
+                // The grace period has elapsed, but an attempt may still be under way.
                 _ => {}
             }
         }
@@ -140,7 +140,7 @@ impl SharedConnection {
 
     /// Returns the error of a call that cannot be sent. `waited`: the time it tried, and the
     /// setting that limits it.
-    pub(crate) fn unavailable(&self, waited: Option<(Duration, &str)>) -> Error {
+    pub(crate) fn unavailable_error(&self, waited: Option<(Duration, &str)>) -> Error {
         let name = &self.server.settings.name;
         let UpstreamStatus {
             state,
@@ -170,7 +170,7 @@ impl SharedConnection {
         let name = &self.server.settings.name;
         let limit = self.server.timeouts.call();
         if self.get().is_none() {
-            return self.unavailable(Some((limit, "timeout")));
+            return self.unavailable_error(Some((limit, "timeout")));
         }
         let message = format!(
             "Server \"{name}\" had no connection for this client within {limit:?} \
@@ -283,7 +283,7 @@ mod tests {
         let failing = {
             let shared = shared.clone();
             tokio::spawn(async move {
-                // The attempt begins on demand, and fails at once.
+                // The attempt starts on demand, and fails at once.
                 shared.demand.wait_for_demand(|| false).await;
                 let wake = Some(Instant::now() + LONG_AGO);
                 shared.server.status.send_modify(|status| {

@@ -41,9 +41,8 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
         })
     });
     let call = tool("hang");
-    let request = |caller| CheckoutRequest::new(caller, Era::Legacy, &call);
-    let mut first = request(&one);
-    let mut second = request(&other);
+    let mut first = CheckoutRequest::new(&one, Era::Legacy, &call);
+    let mut second = CheckoutRequest::new(&other, Era::Legacy, &call);
     let chosen = connections
         .checkout(&mut first, &mut NoPermit)
         .await
@@ -58,7 +57,7 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
         Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared),
         "each is alone there"
     );
-    // Both calls have chosen by now. Only the first one begins.
+    // Both calls have chosen by now. Only the first one starts.
     let entered = connections
         .begin_start(&chosen.0, &chosen.1, &mut first)
         .unwrap();

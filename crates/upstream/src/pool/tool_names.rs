@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, McpMethod};
 
-/// Maximum number of tools. The oldest goes first, and has to fail once more.
+/// Maximum number of tools. The oldest goes first, and has to fail again.
 const TOOLS_MAX: usize = 256;
 /// Longest name that is kept, in bytes.
 const NAME_MAX: usize = 512;
@@ -67,6 +67,11 @@ mod tests {
     use super::*;
     use moongate_jsonrpc::json::{JsonObject, RawJson};
 
+    fn call(name: &str) -> Call {
+        let params = JsonObject::new().with("name", RawJson::string(name));
+        Call::new(McpMethod::CallTool, params)
+    }
+
     #[test]
     fn names_are_bounded_and_the_newest_stay() {
         let tools = ToolNames::default();
@@ -75,12 +80,6 @@ mod tests {
         }
         assert!(!tools.add("t100"), "it is known");
         assert!(!tools.add(&"x".repeat(NAME_MAX + 1)));
-        let call = |name: &str| {
-            Call::new(
-                McpMethod::CallTool,
-                JsonObject::new().with("name", RawJson::string(name)),
-            )
-        };
         assert!(tools.includes(&call("t100")) && !tools.includes(&call("t0")));
         assert_eq!(tools.names().len(), TOOLS_MAX);
         tools.clear();

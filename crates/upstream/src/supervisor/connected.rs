@@ -89,7 +89,7 @@ pub(crate) async fn run_connected(
             refresh) => ConnectionEnd::Disconnected(reason),
     };
     drop(notifications);
-    // Calls that begin from here on find no shared connection. An idle or replaced one finishes the
+    // Calls that start from here on find no shared connection. An idle or replaced one finishes the
     // calls it has.
     supervised.pool.clear_shared(&connection);
     if matches!(
@@ -138,12 +138,10 @@ async fn wait_for_end(
             ServerStart::Eager => std::future::pending().await,
             // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
-                let is_needed = || {
-                    !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0
-                };
+                let idle_stop = supervised.server.settings.options.idle_stop.0;
                 supervised
                     .activity
-                    .wait_idle_for(supervised.server.settings.options.idle_stop.0, is_needed)
+                    .wait_idle_for(idle_stop, || supervised.is_needed())
                     .await;
             }
         }
@@ -170,7 +168,7 @@ async fn wait_for_end(
         end = list_other_face(supervised, connection) => end,
         reason = connection.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
         () = supervised.server.stop.cancelled() => ConnectionEnd::Stopped,
-        reason = health.failed(connection) => ConnectionEnd::Disconnected(reason),
+        reason = health.wait_failed(connection) => ConnectionEnd::Disconnected(reason),
         () = supervised.pool.eras.promoted() => ConnectionEnd::Promoted,
         () = supervised.pool.wait_roots_client_left(connection) => ConnectionEnd::Vacated,
         () = idle => ConnectionEnd::Idle,
@@ -275,7 +273,7 @@ async fn event_loop(
                 DueLists::all()
             }
             kinds = supervised.lists.dedicated.relists.next_batch() => DueLists::of(kinds),
-            kinds = supervised.lists.relist_requests.requested(),
+            kinds = supervised.lists.relist_requests.wait_requested(),
                 if refresh.failures == 0 => DueLists::of(kinds),
             () = supervised.pool.liveness_triggers.wait_refused(),
                 if refresh.failures == 0 => match refuses_everything(supervised, connection,
@@ -289,12 +287,12 @@ async fn event_loop(
                 Err(reason) => return reason,
             },
             // After a failure the time of the next attempt is fixed already.
-            () = supervised.lists.expired(),
+            () = supervised.lists.wait_expired(),
                 if refresh.failures == 0 => match supervised.lists.is_stale() {
                 true => DueLists::all(),
                 false => continue,
             },
-            () = tokio::time::sleep_until(refresh.polls.at()),
+            () = tokio::time::sleep_until(refresh.polls.next_poll_at()),
                 if refresh.failures == 0 => due_polls(supervised, connection, &mut refresh),
             () = tokio::time::sleep_until(refresh.relist) => DueLists::all(),
         };
@@ -321,7 +319,7 @@ async fn wait_learned(supervised: &SupervisedServer) {
             tracing::info!(server, "tool cannot ask in the newest revision: it is called in an \
                                     earlier one from now on");
         }
-        // It is no longer a server that offers nothing.
+        // By now the server offers something.
         () = supervised.lists.other_listed.notified() => report_ready(supervised),
     }
 }

@@ -27,7 +27,7 @@ use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::{ServerStart, UpstreamState};
 use moongate_protocol::{ConnectError, Era};
 use moongate_telemetry::logs;
-use moongate_transport::child_environment::held_back;
+use moongate_transport::child_environment::held_back_variables;
 use moongate_transport::stderr::StderrTail;
 use moongate_transport::{LinkError, connect_hints};
 
@@ -151,7 +151,7 @@ impl Supervisor {
             None,
             None,
         );
-        // The first attempt is no reconnect.
+        // The first attempt isn't a reconnect.
         let restored = if std::mem::replace(&mut self.is_first, false) {
             supervised.pool.last_handshake()
         } else {
@@ -238,7 +238,7 @@ impl Supervisor {
         if std::mem::replace(&mut self.variables_told, true) {
             return;
         }
-        let names = held_back(installer::program_kind(connect), env);
+        let names = held_back_variables(installer::program_kind(connect), env);
         if !names.is_empty() {
             let server = supervised.name();
             let names = names.join(", ");
@@ -419,7 +419,7 @@ async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
         () = supervised.pool.demand().wait_for_demand(|| !supervised.lists.resources.is_empty()) => {}
         () = supervised.server.stop.cancelled() => {}
     }
-    // The idle stop is no cause of a later failure.
+    // The idle stop does not cause a later failure.
     supervised
         .server
         .status

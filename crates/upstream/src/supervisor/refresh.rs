@@ -28,7 +28,7 @@ use moongate_model::{
 pub(super) const RELIST_INTERVAL: Duration = Duration::from_secs(300);
 /// Shortest interval between scheduled fetches, whatever the setting says.
 const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Interval that stands for "never" (a year): `Instant` has no infinity.
+/// Interval that means "never" (a year): `Instant` has no infinity.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Longest time that a fetch of the lists waits for the acknowledgement of a new stream.
 pub(super) const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
@@ -176,7 +176,7 @@ pub(super) async fn check_alive(
     if first.is_ok_and(|listed| !is_down(&listed)) {
         return Ok(());
     }
-    // A slow first answer is no proof. The second attempt gets the full time of a list.
+    // A slow first answer proves nothing, so the second attempt gets the full time of a list.
     let limit = live.live.list_timeout.0;
     tokio::time::sleep(RETRY_DELAY).await;
     match tokio::time::timeout(limit, list_once(supervised, connection, ItemKind::Tools)).await {

@@ -154,8 +154,8 @@ impl RefreshState {
     /// Takes the lists that changed.
     pub(super) fn take_changed(&mut self) -> Vec<ItemKind> {
         let mut kinds = std::mem::take(&mut self.changed);
-        // Templates have no notification of their own: `notifications/resources/list_changed`
-        // covers both.
+        // Templates have no separate notification: `notifications/resources/list_changed` covers
+        // both.
         if kinds.contains(&ItemKind::Resources) && !kinds.contains(&ItemKind::Templates) {
             kinds.push(ItemKind::Templates);
         }

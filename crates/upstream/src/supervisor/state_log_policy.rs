@@ -14,7 +14,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(3600);
 const FLAP_LINES_MAX: usize = 3;
 /// Limit of remembered states and reasons.
 const STATES_MAX: usize = 16;
-/// Length of a reason that tells it from others, in characters.
+/// Length of a reason that distinguishes it from others, in characters.
 const REASON_CHARS: usize = 200;
 
 /// Log policy of one server's state, with the lines so far.

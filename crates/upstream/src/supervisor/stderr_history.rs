@@ -21,7 +21,7 @@ struct ProcessLines {
 }
 
 impl StderrHistory {
-    /// Begins the lines of a process that is about to start.
+    /// Starts the lines of a process that is about to start.
     pub(crate) fn begin_process(&self) -> StderrTail {
         let mut lines = self.0.lock();
         let before = std::mem::take(&mut lines.current).lines();
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn both_have_room_until_the_new_one_is_ready() {
-        for (previous, current, expected) in [
-            (50, 50, (25, 25)),
-            (50, 3, (47, 3)),
-            (3, 50, (3, 47)),
-            (0, 50, (0, 50)),
-            (9, 9, (9, 9)),
+        for (previous, current, expected_dead, expected_live) in [
+            (50, 50, 25, 25),
+            (50, 3, 47, 3),
+            (3, 50, 3, 47),
+            (0, 50, 0, 50),
+            (9, 9, 9, 9),
         ] {
             let words = StderrHistory::default();
             let first = words.begin_process();
@@ -87,12 +87,10 @@ mod tests {
             let second = words.begin_process();
             (0..current).for_each(|n| second.push(format!("live {n}")));
             let lines = words.lines();
-            let count = |which: &str| lines.iter().filter(|line| line.starts_with(which)).count();
-            assert_eq!(
-                (count("dead"), count("live")),
-                expected,
-                "{previous} and {current}"
-            );
+            let dead = lines.iter().filter(|line| line.starts_with("dead")).count();
+            assert_eq!(dead, expected_dead, "{previous} and {current}");
+            let live = lines.iter().filter(|line| line.starts_with("live")).count();
+            assert_eq!(live, expected_live, "{previous} and {current}");
             assert_eq!(lines.last().unwrap(), &format!("live {}", current - 1));
             words.begin_process();
             words.forget_previous();

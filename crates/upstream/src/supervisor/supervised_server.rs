@@ -39,6 +39,12 @@ impl SupervisedServer {
         &self.server.settings.name
     }
 
+    /// Returns true if a client needs the server even without calls: for a subscription, or for a
+    /// dedicated connection.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.lists.resources.is_empty() || self.pool.dedicated_count() > 0
+    }
+
     /// Publishes the state and the times of the next attempt: without demand, and with demand
     /// (`demand_from`).
     pub(crate) fn set_state(

@@ -98,14 +98,11 @@ impl FieldPrompt {
     /// Returns the choice with this number, value or title.
     fn choice(&self, line: &str) -> Result<RawJson, String> {
         let choices = self.choices();
-        let same = |choice: &&FieldChoice| plain(&choice.value) == line || choice.title == line;
-        let numbered = || {
-            line.parse::<usize>()
-                .ok()
-                .and_then(|n| choices.get(n.checked_sub(1)?))
-        };
         // Values and titles before numbers: a choice may be a number itself.
-        let found = choices.iter().find(same).or_else(numbered);
+        let found = choices
+            .iter()
+            .find(|choice| plain(&choice.value) == line || choice.title == line)
+            .or_else(|| choices.get(line.parse::<usize>().ok()?.checked_sub(1)?));
         found
             .map(|choice| choice.value.clone())
             .ok_or_else(|| format!("{line:?} is not among the choices."))
@@ -147,6 +144,10 @@ fn plain(raw: &RawJson) -> String {
 mod tests {
     use super::*;
 
+    fn parsed(field: &FieldPrompt, line: &str) -> Result<String, String> {
+        field.parse(line).map(|raw| format!("{:?}", raw.unwrap()))
+    }
+
     #[test]
     fn choices_are_taken_by_number_value_or_title() {
         let schema = r#"{"type":"array","items":{"anyOf":[{"const":"r","title":"Red"},{"const":"g"}]},"maxItems":2}"#;
@@ -156,11 +157,10 @@ mod tests {
             panic!("no object")
         };
         let field = FieldPrompt::new(fields.remove(0));
-        let parsed = |line| field.parse(line).map(|raw| format!("{:?}", raw.unwrap()));
-        assert_eq!(parsed("Red, 2").as_deref(), Ok(r#"["r","g"]"#));
-        assert_eq!(parsed("r").as_deref(), Ok(r#"["r"]"#));
+        assert_eq!(parsed(&field, "Red, 2").as_deref(), Ok(r#"["r","g"]"#));
+        assert_eq!(parsed(&field, "r").as_deref(), Ok(r#"["r"]"#));
         for wrong in ["", "blue", "0", "3", "r,g,r"] {
-            assert!(parsed(wrong).is_err(), "{wrong}");
+            assert!(parsed(&field, wrong).is_err(), "{wrong}");
         }
     }
 }

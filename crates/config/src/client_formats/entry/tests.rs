@@ -1,7 +1,7 @@
 //! Tests of entries in clients' files.
 //!
-//! Owns small texts and what they become. Does not read files. Invariant: each row stands for a
-//! line that a client takes.
+//! Owns small texts and what they become. Does not read files. Invariant: each row is a line that a
+//! client takes.
 
 use super::super::super::parse;
 use super::super::super::source::FileFormat;

@@ -7,46 +7,34 @@ fn a_client_s_spelling_is_a_reference_all_the_same() {
     let text =
         "{ \"mcp\": { \"a\": { \"type\": \"remote\", \"url\": \"https://a.example/mcp\" } } }\n";
     let scene = Scene::of(&[("opencode.json", text)]);
-    let refused = |edits: AdminEdits, operation: ConfigOperation| {
-        prepare_operator_edit(edits, &scene.options, None, &[operation])
-            .err()
-            .map(|error| error.code)
-    };
-    let add = |url: &str| ConfigOperation::AddServer {
-        name: "b".to_owned(),
-        settings: json!({ "url": url }),
-    };
-    let describe = |text: &str| {
-        let values = json!({ "description": text }).as_object().unwrap().clone();
-        ConfigOperation::SetKeys {
-            server: "a".to_owned(),
-            values,
-        }
-    };
     for text in ["{env:HOME}", "{file:/etc/hostname}", "a{env:HOME}b"] {
         let url = format!("https://evil.example/mcp?q={text}");
         assert_eq!(
-            refused(AdminEdits::default(), add(&url)),
+            refusal_of(&scene, AdminEdits::default(), add_url(&url)),
             Some("commands_not_allowed"),
             "{text}"
         );
         assert_eq!(
-            refused(AdminEdits::default(), describe(text)),
+            refusal_of(&scene, AdminEdits::default(), describe(text)),
             Some("commands_not_allowed"),
             "{text}"
         );
     }
     assert_eq!(
-        refused(AdminEdits::default(), describe("costs $5 {x}")),
+        refusal_of(&scene, AdminEdits::default(), describe("costs $5 {x}")),
         None
     );
     // A client's format has no escape for it.
     assert_eq!(
-        refused(AdminEdits::default(), describe("costs ${HOME}")),
+        refusal_of(&scene, AdminEdits::default(), describe("costs ${HOME}")),
         Some("cannot_edit")
     );
     assert_eq!(
-        refused(AdminEdits::default(), add("https://b.example/mcp")),
+        refusal_of(
+            &scene,
+            AdminEdits::default(),
+            add_url("https://b.example/mcp")
+        ),
         None
     );
     let permitted = AdminEdits {
@@ -54,15 +42,38 @@ fn a_client_s_spelling_is_a_reference_all_the_same() {
         ..AdminEdits::default()
     };
     assert_ne!(
-        refused(permitted, describe("{env:PATH}")),
+        refusal_of(&scene, permitted, describe("{env:PATH}")),
         Some("commands_not_allowed")
     );
+}
+
+fn add_url(url: &str) -> ConfigOperation {
+    ConfigOperation::AddServer {
+        name: "b".to_owned(),
+        settings: json!({ "url": url }),
+    }
+}
+
+fn describe(text: &str) -> ConfigOperation {
+    let values = json!({ "description": text }).as_object().unwrap().clone();
+    ConfigOperation::SetKeys {
+        server: "a".to_owned(),
+        values,
+    }
 }
 
 /// Returns the code with which an operator's edit is refused.
 fn refusal_code(file: &str, text: &str, operation: ConfigOperation) -> Option<&'static str> {
     let scene = Scene::of(&[(file, text)]);
-    prepare_operator_edit(AdminEdits::default(), &scene.options, None, &[operation])
+    refusal_of(&scene, AdminEdits::default(), operation)
+}
+
+fn refusal_of(
+    scene: &Scene,
+    edits: AdminEdits,
+    operation: ConfigOperation,
+) -> Option<&'static str> {
+    prepare_operator_edit(edits, &scene.options, None, &[operation])
         .err()
         .map(|error| error.code)
 }
@@ -230,23 +241,21 @@ fn a_server_of_variables_is_there_already() {
         name: "ledger".to_owned(),
         settings,
     };
-    let refused = |edits: AdminEdits, operation: &ConfigOperation| {
-        let operations = std::slice::from_ref(operation);
-        prepare_operator_edit(edits, &scene.options, None, operations)
-            .err()
-            .map(|error| (error.code, error.message))
-    };
     let permitted = AdminEdits {
         allow_commands: true,
         ..AdminEdits::default()
     };
     for edits in [AdminEdits::default(), permitted] {
-        let (code, message) = refused(edits, &merged).unwrap();
-        assert_eq!(code, "already_there");
+        let operations = std::slice::from_ref(&merged);
+        let refused = prepare_operator_edit(edits, &scene.options, None, operations)
+            .err()
+            .unwrap();
+        assert_eq!(refused.code, "already_there");
         assert!(
-            message.contains("MOONGATE_SERVERS__LEDGER__URL"),
-            "{message}"
+            refused.message.contains("MOONGATE_SERVERS__LEDGER__URL"),
+            "{}",
+            refused.message
         );
-        assert_eq!(refused(edits, &add("ledger2")), None);
+        assert_eq!(refusal_of(&scene, edits, add("ledger2")), None);
     }
 }

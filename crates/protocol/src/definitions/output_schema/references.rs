@@ -35,7 +35,7 @@ const NAMED: [&str; 5] = [
 ];
 /// Keywords whose value may be a list of schemas.
 const LISTED: [&str; 4] = ["items", "allOf", "anyOf", "oneOf"];
-/// Keywords whose value is no schema.
+/// Keywords whose value isn't a schema.
 const SKIPPED: [&str; 18] = [
     "default",
     "enum",
@@ -118,13 +118,13 @@ impl<'a> References<'a> {
         children(root, &base, &mut work);
         while let Some((schema, base)) = work.pop() {
             budget.spend(1)?;
-            let base = found.name(schema, base, budget)?;
+            let base = found.register_names(schema, base, budget)?;
             children(schema, &base, &mut work);
         }
         Ok(found)
     }
 
-    /// Returns true if a schema below the root is a resource: its references begin at itself.
+    /// Returns true if a schema below the root is a resource: its references start at itself.
     pub(super) fn begins_resource(schema: &Value) -> bool {
         schema
             .get("$id")
@@ -132,7 +132,7 @@ impl<'a> References<'a> {
             .is_some_and(|id| !normalized(id).is_empty() && !id.starts_with('#'))
     }
 
-    fn name(
+    fn register_names(
         &mut self,
         schema: &'a Value,
         base: Rc<BaseId>,
@@ -158,8 +158,9 @@ impl<'a> References<'a> {
             .filter_map(|key| schema.get(*key)?.as_str())
         {
             let mut bytes = anchor.bytes();
-            let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-            let is_right = bytes.next().is_some_and(is_first)
+            let is_right = bytes
+                .next()
+                .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
                 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
             if !is_right {
                 return Err(format!("has a wrong anchor ({})", short(anchor)));
@@ -197,7 +198,7 @@ impl<'a> References<'a> {
         let mut next = reference;
         let mut resource = resource;
         for _ in 0..CHAIN_MAX {
-            let Some((schema, inner)) = self.step(next, resource, budget)? else {
+            let Some((schema, inner)) = self.follow_reference(next, resource, budget)? else {
                 return Ok(None);
             };
             if schema.is_null() {
@@ -218,7 +219,7 @@ impl<'a> References<'a> {
     }
 
     /// Follows one reference. Others lead to it again, so its target is kept.
-    fn step(
+    fn follow_reference(
         &mut self,
         reference: &'a Value,
         resource: &'a Value,
@@ -241,7 +242,6 @@ impl<'a> References<'a> {
         budget: &mut StepBudget,
     ) -> Result<Option<ReferenceTarget<'a>>, CompileProblem> {
         budget.spend(reference.len())?;
-        let missing = || format!("has a reference into nothing ({})", short(reference));
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let start = match (document, self.bases.get(&std::ptr::from_ref(resource))) {
             ("", _) => resource,
@@ -249,8 +249,11 @@ impl<'a> References<'a> {
             (_, Some(base)) => *self
                 .named
                 .get(&joined(base, document, budget)?)
-                .ok_or_else(missing)?,
-            (_, None) => *self.named.get(normalized(document)).ok_or_else(missing)?,
+                .ok_or_else(|| missing_target(reference))?,
+            (_, None) => *self
+                .named
+                .get(normalized(document))
+                .ok_or_else(|| missing_target(reference))?,
         };
         // The whole resource is being compiled, or was.
         if fragment.is_empty() || fragment == "/" {
@@ -259,7 +262,7 @@ impl<'a> References<'a> {
         // The compiler follows the reference of a resource that has nothing else before it reads a
         // fragment of it. With a fragment of the same resource it never ends.
         if !std::ptr::eq(start, self.root) && lone_reference(start, budget)?.is_some() {
-            return Err(missing());
+            return Err(missing_target(reference));
         }
         let Some(pointer) = fragment.strip_prefix('/') else {
             let base = self
@@ -270,11 +273,17 @@ impl<'a> References<'a> {
             let named = self
                 .named
                 .get(&format!("{base}#{fragment}"))
-                .ok_or_else(missing)?;
+                .ok_or_else(|| missing_target(reference))?;
             return Ok(Some((named, start)));
         };
-        follow_pointer(pointer, start).map(Some).ok_or_else(missing)
+        follow_pointer(pointer, start)
+            .map(Some)
+            .ok_or_else(|| missing_target(reference))
     }
+}
+
+fn missing_target(reference: &str) -> CompileProblem {
+    format!("has a reference into nothing ({})", short(reference))
 }
 
 /// Returns the text of a reference, which was seen to be one.

@@ -203,7 +203,7 @@ fn find_session(
         .sessions
         .find(id, principal, scope)
         .or_else(|| restore::restore_session(id, headers, principal, scope, (endpoint, state)))
-        // A session of HTTP+SSE or stdio lives on its own stream and is no session of this
+        // A session of HTTP+SSE or stdio lives on its own stream and is not a session of this
         // transport.
         .filter(|session| session.shared_stream.is_none())
         .ok_or_else(|| {
@@ -263,7 +263,7 @@ fn get(
         return Ok(get_stream::open_stream(&session, endpoint, state, None)?);
     };
     match last.to_str().ok().and_then(parse_id) {
-        // The events of a previous process are lost, but its event ids can be told apart.
+        // The events of a previous process are lost, but its event ids can be distinguished.
         Some(event) if session.resumption.is_from_previous_process(event) => {
             restore::resume(&session, endpoint, event.0, state)
         }

@@ -34,10 +34,7 @@ pub(crate) fn serve_task_method(
 
 /// Returns the state of a task that is finished and whose result the gateway keeps.
 pub(crate) fn task_state(ended: &TaskResult) -> TaskState {
-    let failed = ended
-        .result
-        .get("isError")
-        .is_some_and(|v| &v.bytes()[..] == b"true");
+    let failed = ended.result.is_true("isError");
     let keep = u64::try_from(TaskResults::KEEP.as_millis()).unwrap_or(u64::MAX);
     TaskState {
         id: ended.id.clone(),

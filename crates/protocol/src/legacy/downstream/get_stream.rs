@@ -29,7 +29,7 @@ use moongate_telemetry::{CountGuard, Limit, ResumeOutcome};
 /// Interval at which a draining stream with open calls checks for their end.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
 
-/// Checks that one more stream may be opened.
+/// Checks that another stream may be opened.
 pub(crate) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
     if state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
         return Ok(());
@@ -159,14 +159,14 @@ impl GetStream {
         replaced: CancellationToken,
         first: Bytes,
     ) -> Self {
-        let listen =
-            || endpoint.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all());
         GetStream {
             replaced,
             draining: state.draining.clone(),
             // A client that reconnects continues its old subscription, so it misses nothing in
             // between.
-            notifications: session.get_stream.take_retained().unwrap_or_else(listen),
+            notifications: session.get_stream.take_retained().unwrap_or_else(|| {
+                endpoint.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all())
+            }),
             keep_alive: state.keep_alive,
             session: session.clone(),
             first: Some(first),
@@ -292,7 +292,7 @@ impl GetStream {
             () = until => {
                 self.deadline = None;
                 // The deadline of HTTP+SSE bounds the time until `initialize`. A session that has
-                // begun goes on.
+                // started goes on.
                 let begun = self.calls.is_some() && !self.session.identity.revision().is_empty();
                 if begun { StreamStep::Nothing } else { StreamStep::End }
             }

@@ -86,37 +86,41 @@ mod tests {
             .unwrap()
     }
 
+    /// Returns the notifications of a resource that was updated some times.
+    fn updates(count: usize) -> NotificationStream {
+        let updated =
+            Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
+        NotificationStream {
+            acknowledged: SubscriptionFilter::default(),
+            stream: stream::iter(vec![updated; count]).boxed(),
+            established: None,
+        }
+    }
+
+    fn new_subscription(outcome: SubscribeOutcome) -> SessionSubscription {
+        match outcome {
+            SubscribeOutcome::New(subscription) => subscription,
+            _ => panic!("the session was not subscribed"),
+        }
+    }
+
     #[tokio::test]
     async fn an_ended_subscription_gets_no_more_updates() {
         let session = session();
         let uri = ByteString::literal("a://1");
-        let notifications = |count| {
-            let updated = move |_| {
-                Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new())
-            };
-            NotificationStream {
-                acknowledged: SubscriptionFilter::default(),
-                stream: stream::iter((0..count).map(updated)).boxed(),
-                established: None,
-            }
-        };
-        let new = |subscribed| match subscribed {
-            SubscribeOutcome::New(subscription) => subscription,
-            _ => panic!("the session was not subscribed"),
-        };
         // Updates queued for the stream leave with their subscription when the client unsubscribes.
         // Nothing else does.
-        let other = new(session.subscribe(&ByteString::literal("a://2")));
+        let other = new_subscription(session.subscribe(&ByteString::literal("a://2")));
         assert!(session.update(
             &ByteString::literal("a://2"),
             &other,
             Bytes::from_static(b"two")
         ));
-        let first = new(session.subscribe(&uri));
+        let first = new_subscription(session.subscribe(&uri));
         assert!(
             forward_subscription(
                 uri.clone(),
-                notifications(3),
+                updates(3),
                 Arc::downgrade(&session),
                 first.clone()
             )
@@ -134,7 +138,7 @@ mod tests {
         );
         // An update on its way goes no further after the client unsubscribed, even if it subscribed
         // again by then.
-        let again = new(session.subscribe(&uri));
+        let again = new_subscription(session.subscribe(&uri));
         assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
         assert!(session.get_stream.outbox.next().now_or_never().is_none());
         assert!(session.update(&uri, &again, Bytes::from_static(b"new")));
@@ -144,21 +148,12 @@ mod tests {
     async fn a_subscription_that_is_renewed_goes_on() {
         let session = session();
         let uri = ByteString::literal("a://1");
-        let once = || {
-            let updated =
-                Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
-            NotificationStream {
-                acknowledged: SubscriptionFilter::default(),
-                stream: stream::iter([updated]).boxed(),
-                established: None,
-            }
-        };
         let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else {
             panic!("it is new")
         };
         let mut forwarding = Box::pin(forward_subscription(
             uri.clone(),
-            once(),
+            updates(1),
             Arc::downgrade(&session),
             subscription,
         ));
@@ -171,7 +166,7 @@ mod tests {
             let SubscribeOutcome::Already(again) = session.subscribe(&uri) else {
                 panic!("it was there")
             };
-            again.renew(once());
+            again.renew(updates(1));
         }
         session.unsubscribe(&uri);
         assert!(forwarding.now_or_never().is_some(), "it ends as one");

@@ -211,6 +211,16 @@ impl ResponseEncoder for LegacyEncoder {
     }
 }
 
+/// Refuses an input request that its client cannot get.
+fn refuse_input(message: String, why: InputOutcome) -> (ResponseSource, InputOutcome) {
+    let error = RpcError {
+        code: code::METHOD_NOT_FOUND,
+        message: message.into(),
+        data: None,
+    };
+    (ResponseSource::Refused(error), why)
+}
+
 /// Source of the response to one input request.
 enum ResponseSource {
     Client(oneshot::Receiver<Result<JsonObject, RpcError>>),
@@ -219,13 +229,14 @@ enum ResponseSource {
 
 impl ResponseSource {
     async fn wait(self) -> Result<JsonObject, RpcError> {
-        let gone = || RpcError {
-            code: code::INTERNAL,
-            message: "The client's session ended".into(),
-            data: None,
-        };
         match self {
-            ResponseSource::Client(receiver) => receiver.await.unwrap_or_else(|_| Err(gone())),
+            ResponseSource::Client(receiver) => receiver.await.unwrap_or_else(|_| {
+                Err(RpcError {
+                    code: code::INTERNAL,
+                    message: "The client's session ended".into(),
+                    data: None,
+                })
+            }),
             ResponseSource::Refused(error) => Err(error),
         }
     }
@@ -261,7 +272,7 @@ impl OpenClientRequests {
         mut responder: oneshot::Sender<InputResponses>,
         limit: Duration,
     ) {
-        // Dropping `responder` tells the server that no responses will come.
+        // Dropping `responder` shows the server that no responses will come.
         tokio::select! {
             answers = tokio::time::timeout(limit, join_all(waiting)) => {
                 drop(answers.map(|answers| responder.send(answers)));
@@ -270,7 +281,7 @@ impl OpenClientRequests {
             () = self.cancelled.cancelled() => return,
             () = responder.closed() => {}
         }
-        // Nobody waits any more. While the call runs, its own stream tells the client so.
+        // Nobody waits any more. While the call runs, its own stream informs the client.
         self.call_ended.cancelled().await;
         for id in &self.ids {
             self.session.take_back(id, None);
@@ -298,12 +309,11 @@ impl LegacyEncoder {
         {
             self.call_guard.session().record_task(&task.id);
         }
-        let keep = |result| {
+        let end = self.task_augmentation.finish(&self.method, end, |result| {
             self.sessions
                 .task_results
                 .store(&self.caller.principal, result)
-        };
-        let end = self.task_augmentation.finish(&self.method, end, keep);
+        });
         encode::encode_outcome(
             &self.id,
             &self.task_augmentation.error_method(&self.method),
@@ -319,28 +329,18 @@ impl LegacyEncoder {
         input_request: &moongate_model::InputRequest,
         messages: &mut Vec<Bytes>,
     ) -> (ResponseSource, InputOutcome) {
-        let refused = |message: String, why| {
-            (
-                ResponseSource::Refused(RpcError {
-                    code: code::METHOD_NOT_FOUND,
-                    message: message.into(),
-                    data: None,
-                }),
-                why,
-            )
-        };
         // 2025-11-25/client/elicitation.mdx, Capabilities: "Servers MUST NOT send elicitation
         // requests with modes that are not supported by the client."
         if !self.caller.capabilities.supports(input_request.kind) {
             let missing = input_request.kind.capability();
-            return refused(
+            return refuse_input(
                 format!("The client did not declare {missing}"),
                 InputOutcome::NotDeclared,
             );
         }
         // A plain JSON response holds one message, so a request to the client has no place in it.
         if !self.stream {
-            return refused(
+            return refuse_input(
                 "The client does not accept event streams, on which it could be asked".to_owned(),
                 InputOutcome::NotReadable,
             );
@@ -351,7 +351,7 @@ impl LegacyEncoder {
             .client_requests
             .expect_response(input_request.progress.clone())
         {
-            None => refused(
+            None => refuse_input(
                 "Too many requests wait for this client's answers".to_owned(),
                 InputOutcome::TooMany,
             ),

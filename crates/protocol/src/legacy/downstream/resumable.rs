@@ -25,7 +25,7 @@ use moongate_model::{Error, McpErrorKind};
 use moongate_session::{NextEvent, ResumptionReader, Session, SessionActivityGuard};
 use moongate_telemetry::{CountGuard, ResumeOutcome};
 
-/// Delay after which a disconnected client shall reconnect.
+/// Delay after which a disconnected client should reconnect.
 // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "The client MUST respect the
 // `retry` field, waiting the given number of milliseconds before attempting to reconnect."
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -67,11 +67,11 @@ impl ResumableWriter {
         })
     }
 
-    /// Frames the next event. The first one begins the stream.
+    /// Frames the next event. The first one starts the stream.
     pub(crate) fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
         match self.stream_number() {
             Some(number) => self.session.resumption.add(number, message, last),
-            // A session with too many open streams begins no further one, so these events have no
+            // A session with too many open streams starts no further one, so these events have no
             // ids.
             None => sse::encode_event(message),
         }
@@ -159,14 +159,14 @@ pub(crate) fn resume(
     (number, after): (u64, u64),
     state: &DownstreamState,
 ) -> Result<Response<Body>, Error> {
-    let count = |outcome: ResumeOutcome| state.metrics.clients.resumed.inc(outcome);
+    let outcomes = &state.metrics.clients.resumed;
     // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "The server MUST NOT replay
     // messages that would have been delivered on a different stream."
     let Some(reader) = session.resumption.read(number, after) else {
-        count(ResumeOutcome::Unknown);
+        outcomes.inc(ResumeOutcome::Unknown);
         return Err(unknown_event());
     };
-    count(ResumeOutcome::Resumed);
+    outcomes.inc(ResumeOutcome::Resumed);
     let resumed = ResumedStream {
         reader,
         keep_alive: state.keep_alive,

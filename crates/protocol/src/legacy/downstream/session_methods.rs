@@ -80,7 +80,7 @@ pub(crate) fn subscribe(
     }))
 }
 
-/// Begins a subscription. Returns true if it is new to the session, and the token of its end.
+/// Starts a subscription. Returns true if it is new to the session, and the token of its end.
 fn begin_subscription(
     session: &Arc<Session>,
     endpoint: &Arc<dyn McpServer>,
@@ -160,7 +160,7 @@ pub(crate) fn on_notification(
                 .params
                 .get("requestId")
                 .and_then(|raw| RequestId::from_raw(raw.clone()));
-            // An unknown id is no mistake: the call may just have ended.
+            // An unknown id is not a mistake: the call may just have ended.
             // 2025-11-25/basic/utilities/cancellation.mdx: "Both parties MUST handle these race
             // conditions gracefully".
             let reason = notification.params.get("reason");
@@ -268,12 +268,11 @@ mod tests {
         let session = session();
         let endpoint = Arc::new(MuteServer) as Arc<dyn McpServer>;
         let params = JsonObject::new().with("uri", RawJson::string("a://1"));
-        let subscribing = || subscribe(&session, &endpoint, &params).unwrap();
-        let mut first = subscribing();
-        let mut second = subscribing();
+        let mut first = subscribe(&session, &endpoint, &params).unwrap();
+        let mut second = subscribe(&session, &endpoint, &params).unwrap();
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         unsubscribe(&session, &params).unwrap();
-        let mut again = subscribing();
+        let mut again = subscribe(&session, &endpoint, &params).unwrap();
         assert!(first.now_or_never().unwrap().is_ok() && second.now_or_never().unwrap().is_ok());
         assert!(
             (&mut again).now_or_never().is_none(),

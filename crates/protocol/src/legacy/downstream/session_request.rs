@@ -233,12 +233,11 @@ impl SessionRequest<'_> {
         stream: bool,
     ) -> LegacyStarted {
         let caller = self.caller();
-        let offered = || self.endpoint.describe(&caller).capabilities.tasks.is_some();
         let task_augmentation = match task_augmentation::take_augmentation(
             caller.revision,
             &method,
             &mut params,
-            offered,
+            || self.endpoint.describe(&caller).capabilities.tasks.is_some(),
         ) {
             Ok(task_augmentation) => task_augmentation,
             Err(error) => return end_request(&id, Err(error)),
@@ -260,7 +259,7 @@ impl SessionRequest<'_> {
             Ok(call_guard) => call_guard,
             Err(error) => return end_request(&id, Err(error)),
         };
-        // The client's token stays on this hop. The request to the server gets one of its own.
+        // The client's token stays on this hop, and the request to the server gets its own.
         let token = meta.remove("progressToken");
         let call = Call {
             meta,
@@ -364,7 +363,7 @@ impl SessionRequest<'_> {
         }
     }
 
-    /// Returns the session's caller, with this request's headers if some server wants them.
+    /// Returns the session's caller, with this request's headers if some server needs them.
     fn caller(&self) -> Arc<Caller> {
         let caller = self.session.identity.shared_caller();
         if self.state.forwarded_headers.is_empty() {
@@ -436,7 +435,7 @@ impl BatchCall {
             let Some(exchange) = &mut self.exchange else {
                 return Vec::new();
             };
-            // Other events cannot be sent before the array. A dropped input request tells the
+            // Other events cannot be sent before the array. A dropped input request shows the
             // server that none will come.
             tokio::select! {
                 event = exchange.next_event() => if let ExchangeEvent::Done(end) = event {

@@ -1,4 +1,4 @@
-//! Session on a pipe: it begins with `initialize`, ends with the pipe, and all its messages go
+//! Session on a pipe: it starts with `initialize`, ends with the pipe, and all its messages go
 //! there.
 //!
 //! Owns the session's lifetime. Does not run calls (`session_request.rs`) or write messages outside

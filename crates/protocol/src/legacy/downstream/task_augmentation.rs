@@ -36,11 +36,10 @@ pub(crate) fn take_augmentation(
     params: &mut JsonObject,
     offered: impl Fn() -> bool,
 ) -> Result<TaskAugmentation, Error> {
-    let has_tasks = || profile(revision).is_some_and(|profile| profile.tasks);
     match method {
         // `tasks/update` belongs to the extension of 2026-07-28. No legacy revision has it.
         McpMethod::Task(TaskMethod::Update) => Err(unknown_method(method)),
-        McpMethod::Task(_) if !has_tasks() => Err(unknown_method(method)),
+        McpMethod::Task(_) if !has_tasks(revision) => Err(unknown_method(method)),
         McpMethod::Task(TaskMethod::Result) => Ok(TaskAugmentation {
             awaited_task: params.get_string("taskId"),
             ..TaskAugmentation::default()
@@ -49,19 +48,25 @@ pub(crate) fn take_augmentation(
             let task_params = params
                 .remove("task")
                 .and_then(|raw| raw.as_object())
-                .filter(|_| has_tasks() && offered());
+                .filter(|_| has_tasks(revision) && offered());
             Ok(TaskAugmentation {
                 mode: task_params.map_or(TaskMode::Never, TaskMode::Required),
                 ..TaskAugmentation::default()
             })
         }
         // The marks of tools that may run as tasks go to clients that can use them.
-        McpMethod::List(moongate_model::ItemKind::Tools) if has_tasks() => Ok(TaskAugmentation {
-            mode: TaskMode::Allowed,
-            ..TaskAugmentation::default()
-        }),
+        McpMethod::List(moongate_model::ItemKind::Tools) if has_tasks(revision) => {
+            Ok(TaskAugmentation {
+                mode: TaskMode::Allowed,
+                ..TaskAugmentation::default()
+            })
+        }
         _ => Ok(TaskAugmentation::default()),
     }
+}
+
+fn has_tasks(revision: &str) -> bool {
+    profile(revision).is_some_and(|profile| profile.tasks)
 }
 
 fn unknown_method(method: &McpMethod) -> Error {

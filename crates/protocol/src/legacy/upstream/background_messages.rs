@@ -42,8 +42,8 @@ impl LegacyConnection {
             .send(sending, &dropped);
     }
 
-    /// Returns the way of a client's progress on one of the server's requests, if the server wants
-    /// any.
+    /// Returns the way of a client's progress on one of the server's requests, if the server asked
+    /// for any.
     ///
     /// 2025-11-25/basic/utilities/progress.mdx, Progress Flow: "When a party wants to _receive_
     /// progress updates for a request, it includes a `progressToken` in the request metadata." Both
@@ -112,7 +112,8 @@ impl LegacyConnection {
         let Some(permit) = permit else {
             return self.link.reply(encode_response(id, &outcome)).await;
         };
-        ReplyMeter::new(&self.options.server, &self.options.metrics).answered(permit.was_delayed);
+        ReplyMeter::new(&self.options.server, &self.options.metrics)
+            .record_answered(permit.was_delayed);
         // Not inline: the server may read the response only after it has sent more on the stream of
         // the request.
         let server = self.clone();

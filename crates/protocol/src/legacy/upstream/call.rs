@@ -288,7 +288,7 @@ impl LegacyCall {
                 None => std::future::pending().await,
             }
         };
-        // The server may have sent requests of the task before this wait began, or on another
+        // The server may have sent requests of the task before this wait started, or on another
         // stream.
         let held = async {
             match task {
@@ -315,8 +315,8 @@ impl LegacyCall {
     }
 
     fn timed_out(&mut self) -> ExchangeEvent {
-        // Silence on a shared pipe hints that the server hangs. Over HTTP, each call has a stream
-        // of its own.
+        // Silence on a shared pipe hints that the server hangs. Over HTTP, each call has its own
+        // stream.
         if let SendPhase::Sent { received_before } = self.phase
             && self.server.link.is_multiplexed()
             && self.server.link.received_count() == received_before
@@ -371,8 +371,8 @@ impl LegacyCall {
                 self.read_result(result)
             }
             Err(error) => {
-                // Some servers report a lost session with status 200. The next call shall find a
-                // new session.
+                // Some servers report a lost session with status 200. The next call must find a new
+                // session.
                 if self.server.session.has_id() && mentions_lost_session(&error) {
                     let timers = self.server.options.timeouts.timers();
                     let renewal = Box::pin(self.server.renew_session(self.reply.sent_generation()));

@@ -1,4 +1,4 @@
-//! Deadline of a call on a legacy server, which stands still while a user is answering.
+//! Deadline of a call on a legacy server, which is on hold while a user is answering.
 //!
 //! Owns the count of the call's input requests, and the time that they take. Does not forward them
 //! (`forward_responses.rs`). Invariant: the time and the number of input requests are bounded, and
@@ -39,8 +39,7 @@ impl CallDeadline {
 
     /// Moves the deadline if input requests extend the call. Returns false if they do not.
     ///
-    /// The call's timeout stands still while a user is answering and starts again after the
-    /// response.
+    /// The call's timeout is on hold while a user is answering and starts again after the response.
     pub(crate) fn extend(&mut self, timeout: Duration) -> bool {
         self.at = self.inputs.clock.extend(self.base, timeout);
         self.at > Instant::now()
@@ -53,7 +52,7 @@ impl CallDeadline {
         Instant::now() < self.at || self.extend(timeout)
     }
 
-    /// Counts one more input request. Returns `None` if there were too many.
+    /// Counts another input request. Returns `None` if there were too many.
     pub(crate) fn begin_input(
         &self,
         pending: impl FnOnce() -> InputGuard,
@@ -80,7 +79,7 @@ impl CallDeadline {
 /// Input requests of one call.
 #[derive(Default)]
 struct InputCounter {
-    /// Number of input requests since the call began.
+    /// Number of input requests since the call started.
     total: AtomicUsize,
     /// True once the call has its response. Later input requests belong to another call.
     is_answered: AtomicBool,
@@ -131,7 +130,8 @@ mod tests {
             count += 1;
             tokio::time::sleep(SECOND).await;
         }
-        assert_eq!((began.elapsed(), count), (TIMEOUT, 10));
+        assert_eq!(began.elapsed(), TIMEOUT);
+        assert_eq!(count, 10);
     }
 
     #[tokio::test(start_paused = true)]

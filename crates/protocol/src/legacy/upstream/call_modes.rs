@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream;
 
 use crate::await_task::{self, TaskHooks};
@@ -108,9 +109,6 @@ pub(crate) fn call_task_method(
     caller: Arc<Caller>,
     call: Call,
 ) -> Exchange {
-    let single_event = |end: futures_util::future::BoxFuture<'static, Result<Outcome, Error>>| {
-        Exchange::new(stream::once(async move { ExchangeEvent::Done(end.await) }))
-    };
     match method {
         TaskMethod::Get if call.detailed => {
             let id = call.target().unwrap_or(ByteString::literal(""));
@@ -126,4 +124,9 @@ pub(crate) fn call_task_method(
         ))),
         _ => LegacyCall::start(server, caller, call).0,
     }
+}
+
+/// Wraps the end of a call that has no other events.
+fn single_event(end: BoxFuture<'static, Result<Outcome, Error>>) -> Exchange {
+    Exchange::new(stream::once(async move { ExchangeEvent::Done(end.await) }))
 }

@@ -1,7 +1,7 @@
 //! Collector of a task's input requests, which a legacy server sends only while somebody awaits the
 //! task's result.
 //!
-//! Owns the wait for the result in the place of a polling client. Does not hold the requests
+//! Owns the wait for the result on behalf of a polling client. Does not hold the requests
 //! (`task_inputs.rs`). Invariant: a collector does not keep its connection alive.
 
 use std::sync::{Arc, Weak};
@@ -18,7 +18,8 @@ use crate::legacy::upstream::task_inputs::{
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcError, code};
 use moongate_model::{
-    Call, Caller, Error, ExchangeEvent, InputRequest, InputRequired, McpErrorKind, TaskMethod,
+    Call, Caller, Error, ExchangeEvent, InputKind, InputRequest, InputRequired, McpErrorKind,
+    TaskMethod,
 };
 use moongate_telemetry::{CountGuard, InputKindName, InputOutcome, Limit, TaskRetention};
 
@@ -50,7 +51,7 @@ pub(crate) async fn wait_for_requests(
     }
 }
 
-/// Starts to collect the requests of a task, unless that has begun already.
+/// Starts to collect the requests of a task, unless that has started already.
 fn collect_inputs(
     server: &Arc<LegacyConnection>,
     caller: &Arc<Caller>,
@@ -159,15 +160,8 @@ fn accept_request(
     };
     let mut open = collector.open.lock();
     open.retain(|input| !input.responder.is_closed());
-    let is_supported = caller.capabilities.supports(input_request.kind);
-    let count_outcome = |outcome| {
-        server
-            .options
-            .metrics
-            .inputs
-            .asks
-            .inc((InputKindName(input_request.kind.capability()), outcome))
-    };
+    let kind = input_request.kind;
+    let is_supported = caller.capabilities.supports(kind);
     let room = (is_supported && open.len() < REQUESTS_MAX).then(|| {
         server
             .task_inputs
@@ -175,17 +169,14 @@ fn accept_request(
             .reserve(input_request.params.size_hint())
     });
     let Some(weight) = room.flatten() else {
-        count_outcome(if is_supported {
-            InputOutcome::TooMany
-        } else {
-            InputOutcome::NotDeclared
-        });
+        let outcome = match is_supported {
+            true => InputOutcome::TooMany,
+            false => InputOutcome::NotDeclared,
+        };
+        count_outcome(&server, kind, outcome);
         let message = match is_supported {
             true => "Too many questions wait for the client already".to_owned(),
-            false => format!(
-                "The client did not declare {}",
-                input_request.kind.capability()
-            ),
+            false => format!("The client did not declare {}", kind.capability()),
         };
         let error = RpcError {
             code: code::METHOD_NOT_FOUND,
@@ -195,7 +186,7 @@ fn accept_request(
         drop(input.responder.send(vec![(server_key, Err(error))]));
         return;
     };
-    count_outcome(InputOutcome::Asked);
+    count_outcome(&server, kind, InputOutcome::Asked);
     tasks::untag_task(&mut input_request.params);
     // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task"
     // (SEP-2663).
@@ -209,4 +200,13 @@ fn accept_request(
     });
     drop(open);
     collector.changed.notify_waiters();
+}
+
+fn count_outcome(server: &LegacyConnection, kind: InputKind, outcome: InputOutcome) {
+    server
+        .options
+        .metrics
+        .inputs
+        .asks
+        .inc((InputKindName(kind.capability()), outcome));
 }

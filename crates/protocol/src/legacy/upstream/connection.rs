@@ -44,11 +44,11 @@ pub(crate) struct LegacyConnection {
     pub(crate) subscription_support: SubscriptionSupport,
     pub(crate) cancellation_barrier: CancellationBarrier,
     pub(crate) first_roots: FirstRoots,
-    /// Places for requests that belong to no call.
+    /// Permits for requests that belong to no call.
     pub(crate) owner_requests: Arc<Semaphore>,
     /// Input requests of the server's tasks.
     pub(crate) task_inputs: TaskInputs,
-    /// Cancelled when no further calls begin. Running calls continue.
+    /// Cancelled when no further calls start. Running calls continue.
     pub(crate) closing: CancellationToken,
     /// Cancelled when the running calls have finished, too.
     pub(crate) finished: CancellationToken,

@@ -53,9 +53,10 @@ impl From<LegacyGreeting> for StoredGreeting {
 impl<'de> Deserialize<'de> for LegacyGreeting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let StoredGreeting { revision, declares } = StoredGreeting::deserialize(deserializer)?;
-        let unknown = || D::Error::custom(format_args!("unknown revision {revision:?}"));
         Ok(LegacyGreeting {
-            revision: profile(&revision).ok_or_else(unknown)?.name,
+            revision: profile(&revision)
+                .ok_or_else(|| D::Error::custom(format_args!("unknown revision {revision:?}")))?
+                .name,
             declares,
         })
     }
@@ -138,7 +139,7 @@ impl LegacyGreeting {
                 continue;
             };
             value.retain(|member| known.members.contains(&member));
-            // Without modes, the member stands for forms.
+            // Without modes, the member means forms.
             if known.name == "elicitation" && known.members.is_empty() && !declared.elicit_form {
                 continue;
             }
@@ -177,25 +178,39 @@ mod tests {
         .unwrap()
     }
 
+    /// All capabilities of a client.
+    const ALL: &str = concat!(
+        r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true},"#,
+        r#""tasks":{"list":{}},"extensions":{"x":{}},"other":{}}"#
+    );
+
+    fn written_for(revision: &str) -> String {
+        written(LegacyGreeting::of_revision(revision).unwrap(), ALL)
+    }
+
+    /// Returns a client's info as it is written in a revision.
+    fn info_for(revision: &str) -> String {
+        let info = RawJson::literal(
+            r#"{"name":"a","title":"A","version":"1","websiteUrl":"x:","other":1}"#,
+        );
+        let greeting = LegacyGreeting::of_revision(revision).unwrap();
+        String::from_utf8(greeting.client_info(&info).bytes().to_vec()).unwrap()
+    }
+
     #[test]
     fn each_revision_declares_the_members_that_it_has() {
-        const ALL: &str = concat!(
-            r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true},"#,
-            r#""tasks":{"list":{}},"extensions":{"x":{}},"other":{}}"#
-        );
-        let exact = |revision| written(LegacyGreeting::of_revision(revision).unwrap(), ALL);
         let roots = r#""roots":{"listChanged":true}"#;
         assert_eq!(
-            exact("2024-11-05"),
+            written_for("2024-11-05"),
             format!(r#"{{{roots},"sampling":{{}}}}"#)
         );
-        assert_eq!(exact("2025-03-26"), exact("2024-11-05"));
+        assert_eq!(written_for("2025-03-26"), written_for("2024-11-05"));
         assert_eq!(
-            exact("2025-06-18"),
+            written_for("2025-06-18"),
             format!(r#"{{{roots},"sampling":{{}},"elicitation":{{}}}}"#)
         );
         let modes = r#""sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}}"#;
-        assert_eq!(exact("2025-11-25"), format!("{{{roots},{modes}}}"));
+        assert_eq!(written_for("2025-11-25"), format!("{{{roots},{modes}}}"));
         let only_url = r#"{"elicitation":{"url":{}}}"#;
         assert_eq!(
             written(LegacyGreeting::of_revision("2025-06-18").unwrap(), only_url),
@@ -210,20 +225,14 @@ mod tests {
 
     #[test]
     fn a_client_names_itself_with_the_members_of_the_revision() {
-        let info = RawJson::literal(
-            r#"{"name":"a","title":"A","version":"1","websiteUrl":"x:","other":1}"#,
-        );
-        let named = |greeting: LegacyGreeting| {
-            String::from_utf8(greeting.client_info(&info).bytes().to_vec()).unwrap()
-        };
-        let exact = |revision| named(LegacyGreeting::of_revision(revision).unwrap());
-        assert_eq!(exact("2024-11-05"), r#"{"name":"a","version":"1"}"#);
+        assert_eq!(info_for("2024-11-05"), r#"{"name":"a","version":"1"}"#);
         assert_eq!(
-            exact("2025-06-18"),
+            info_for("2025-06-18"),
             r#"{"name":"a","title":"A","version":"1"}"#
         );
         assert!(
-            exact("2025-11-25").contains("websiteUrl") && !exact("2025-11-25").contains("other")
+            info_for("2025-11-25").contains("websiteUrl")
+                && !info_for("2025-11-25").contains("other")
         );
     }
 

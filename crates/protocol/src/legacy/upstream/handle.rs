@@ -193,13 +193,12 @@ fn filter_notifications(
                     }
                     Ok(_) => {}
                     Err(broadcast::error::RecvError::Lagged(_)) => {
-                        let updated = |uri: &ByteString| {
-                            Notification::ResourceUpdated(uri.clone(), uri_params(uri))
-                        };
                         pending.extend(ItemKind::ALL.map(Notification::ListChanged));
-                        pending.extend(filter.uris.iter().map(updated));
-                        // The catch-up obeys the filter, too: a client gets nothing that it did not ask
-                        // for.
+                        pending.extend(filter.uris.iter().map(|uri| {
+                            Notification::ResourceUpdated(uri.clone(), uri_params(uri))
+                        }));
+                        // The catch-up obeys the filter, too: a client gets nothing that it did
+                        // not ask for.
                         pending.retain(|notification| filter.matches(notification));
                     }
                     Err(broadcast::error::RecvError::Closed) => return None,

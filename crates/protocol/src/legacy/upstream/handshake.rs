@@ -20,7 +20,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
     RequestId, RpcMessage, encode_with, write_notification, write_request,
 };
-use moongate_model::{ItemKind, ServerDescription};
+use moongate_model::ServerDescription;
 use moongate_transport::{HeaderList, Link, LinkError, OutgoingMessage};
 
 /// Note on a server that took the handshake only without capabilities.
@@ -147,8 +147,10 @@ pub(crate) async fn handshake(
     if greeting.is_bare() {
         negotiated.description.notes.push(ASKS_NOTHING.to_owned());
     }
-    let list = |kind: ItemKind| send_request(link, calls, kind.list_method(), headers.clone());
-    find_unannounced_lists(&mut negotiated.description, list).await;
+    find_unannounced_lists(&mut negotiated.description, |kind| {
+        send_request(link, calls, kind.list_method(), headers.clone())
+    })
+    .await;
     Ok(negotiated)
 }
 
@@ -202,7 +204,7 @@ async fn send_request(
     .await
 }
 
-/// Returns the response to a request of the gateway's own. Messages before it have no receiver.
+/// Returns the response to one of the gateway's own requests. Messages before it have no receiver.
 pub(crate) async fn first_response(
     mut messages: moongate_transport::MessageStream,
 ) -> Result<JsonObject, ConnectError> {
@@ -242,12 +244,11 @@ fn read_initialize_result(
     let announced = result.get_object("capabilities").unwrap_or_default();
     let mut capabilities = server_capabilities::read_capabilities(&announced, options);
     // `false` is not the same as a missing member here: see `subscription_trial.rs`.
-    let denied = |resources: JsonObject| {
+    capabilities.subscribe_untried = announced.get_object("resources").is_some_and(|resources| {
         resources
             .get("subscribe")
             .is_some_and(|flag| &flag.bytes()[..] == b"false")
-    };
-    capabilities.subscribe_untried = announced.get_object("resources").is_some_and(denied);
+    });
     capabilities.tasks = if profile.tasks {
         tasks::read_capability(&announced)
     } else {

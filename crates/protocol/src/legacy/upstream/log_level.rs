@@ -30,7 +30,7 @@ impl Default for ServerLogLevel {
 impl ServerLogLevel {
     /// Returns the level that the server needs for a caller, if any.
     ///
-    /// Other callers may want more messages, and each caller's own filter drops what it did not
+    /// Other callers may need more messages, and each caller's own filter drops what it did not
     /// request. A level set by one caller replaces the server's default for callers that set none.
     /// With both present, the server gets the default level or a lower one.
     pub(crate) fn needed(&self, filter: LogFilter) -> Option<LogLevel> {

@@ -1,4 +1,4 @@
-//! Requests of the gateway's own to a legacy server.
+//! The gateway's own requests to a legacy server.
 //!
 //! Owns their time limits, and the sending of log levels and pings. Does not send calls of clients.
 //! Invariant: no call waits longer for such a request than the limits below.
@@ -18,11 +18,11 @@ use moongate_transport::{HeaderList, LinkError};
 
 /// Time that a call waits for `logging/setLevel` to be sent.
 const LEVEL_TIME: Duration = Duration::from_millis(500);
-/// Time limit for a request of the gateway's own (a log level, a subscription).
+/// Time limit for one of the gateway's own requests (a log level, a subscription).
 pub(crate) const OWN_REQUEST_TIME: Duration = Duration::from_secs(10);
 
 impl LegacyConnection {
-    /// Sends a request of the gateway's own and returns its result.
+    /// Sends one of the gateway's own requests and returns its result.
     pub(crate) async fn send_own_request(
         &self,
         method: &str,
@@ -36,9 +36,9 @@ impl LegacyConnection {
             let reply = self.send(body, Some(id), &HeaderList::new()).await?;
             handshake::first_response(reply.messages).await
         });
-        let timed_out =
-            |_| Err(LinkError::Timeout(format!("not answered within {OWN_REQUEST_TIME:?}")).into());
-        let answer = sent.await.unwrap_or_else(timed_out);
+        let answer = sent.await.unwrap_or_else(|_| {
+            Err(LinkError::Timeout(format!("not answered within {OWN_REQUEST_TIME:?}")).into())
+        });
         if let Err(e) = &answer {
             tracing::debug!(server = self.options.server, method, "refused: {e}");
         }
@@ -83,9 +83,11 @@ impl LegacyConnection {
         if caller.capabilities == ClientCapabilities::default() || !self.link.is_multiplexed() {
             return;
         }
-        let has_unread = || self.calls.has_unread_cancellations(caller);
         self.cancellation_barrier
-            .wait(has_unread, || drop(tokio::spawn(ping_once(self.clone()))))
+            .wait(
+                || self.calls.has_unread_cancellations(caller),
+                || drop(tokio::spawn(ping_once(self.clone()))),
+            )
             .await;
     }
 

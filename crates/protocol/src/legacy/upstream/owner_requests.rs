@@ -13,7 +13,7 @@ use moongate_jsonrpc::message::{RpcError, RpcRequest, code};
 use moongate_model::{ClientChannel, InputKind, InputRequest};
 use moongate_telemetry::{InputKindName, InputOutcome};
 
-/// Looks for a call that begins just now, whose stream every client reads.
+/// Attempts to find a call that starts just now, whose stream every client reads.
 const CALL_LOOKS: u32 = 5;
 /// Time between two of them.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ impl LegacyConnection {
         permit: Option<ReplyPermit>,
         request: RpcRequest,
     ) {
-        let Ok(place) = self.owner_requests.clone().try_acquire_owned() else {
+        let Ok(slot) = self.owner_requests.clone().try_acquire_owned() else {
             self.options
                 .metrics
                 .inputs
@@ -45,7 +45,7 @@ impl LegacyConnection {
         let server = self.clone();
         tokio::spawn(self.closing.clone().run_until_cancelled_owned(async move {
             server.forward_to_owner(client, request).await;
-            drop(place);
+            drop(slot);
         }));
     }
 
@@ -81,13 +81,13 @@ impl LegacyConnection {
             () = withdrawn.cancelled() => return self.calls.open_inputs().remove(&id),
         };
         self.calls.open_inputs().remove(&id);
-        let silent = |_| {
+        let answer = answer.unwrap_or_else(|_| {
             Err(RpcError {
                 code: code::INTERNAL,
                 message: "The client did not answer".into(),
                 data: None,
             })
-        };
-        self.send_response(&id, answer.unwrap_or_else(silent)).await;
+        });
+        self.send_response(&id, answer).await;
     }
 }

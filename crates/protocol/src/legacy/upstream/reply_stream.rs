@@ -26,7 +26,7 @@ pub(crate) enum IncomingItem {
 /// Reply to one request.
 #[derive(Default)]
 pub(crate) struct ReplyStream {
-    /// Request being sent, if messages may arrive on another stream before its response begins.
+    /// Request being sent, if messages may arrive on another stream before its response starts.
     sending: Option<BoxFuture<'static, SendResult>>,
     messages: Option<MessageStream>,
     sent_generation: u64,
@@ -41,7 +41,7 @@ impl ReplyStream {
         self.sending = Some(Box::pin(sending));
     }
 
-    /// Begins the reply to a request that was sent.
+    /// Starts the reply to a request that was sent.
     pub(crate) fn begin(&mut self, (messages, generation): SendResult) -> Result<(), Error> {
         (self.messages, self.sent_generation, self.sending) = (Some(messages?), generation, None);
         Ok(())

@@ -37,7 +37,7 @@ impl LegacyConnection {
         self.spawn_sync();
     }
 
-    /// Waits for the server's answer to the subscription of a resource, or until nobody wants it
+    /// Waits for the server's answer to the subscription of a resource, or until nobody needs it
     /// any more.
     pub(crate) async fn confirm_subscription(
         self: Arc<Self>,

@@ -216,14 +216,14 @@ async fn on_request(
         server.calls.deliver_request(request)
     };
     if let Err(request) = refused {
-        let roots_owner = || {
+        let client = server.options.client.clone().or_else(|| {
             server
                 .calls
                 .roots_owner()
                 .channel()
                 .filter(|_| kind == InputKind::Roots)
-        };
-        if let Some(client) = server.options.client.clone().or_else(roots_owner) {
+        });
+        if let Some(client) = client {
             return server.ask_owner(client, permit, request).await;
         }
         let name = &server.options.server;

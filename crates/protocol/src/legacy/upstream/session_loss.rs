@@ -1,7 +1,7 @@
 //! Evidence that a legacy server lost the session.
 //!
 //! Owns the reading of its errors. Pure functions without state. Invariant: an error about the
-//! request's target is no evidence.
+//! request's target is not evidence.
 
 use crate::legacy::profile::RESOURCE_NOT_FOUND;
 use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcResponse, code};
@@ -96,16 +96,19 @@ mod tests {
     use super::*;
     use moongate_model::McpErrorKind;
 
+    /// Returns the prospects of a retry after a renewal that did not reach its server.
+    fn retryable_after(proof: SessionLoss, changes: bool) -> Retryable {
+        let error = Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
+        renewal_error(error, &proof, changes).retryable
+    }
+
     #[test]
     fn a_call_that_may_have_run_is_not_retryable() {
-        let unreachable =
-            || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
-        let again = |proof, changes| renewal_error(unreachable(), &proof, changes).retryable;
-        assert_eq!(again(SessionLoss::Maybe, true), Retryable::No);
+        assert_eq!(retryable_after(SessionLoss::Maybe, true), Retryable::No);
         assert_eq!(
             [
-                again(SessionLoss::Maybe, false),
-                again(SessionLoss::Proven, true)
+                retryable_after(SessionLoss::Maybe, false),
+                retryable_after(SessionLoss::Proven, true)
             ],
             [Retryable::NotSent; 2]
         );

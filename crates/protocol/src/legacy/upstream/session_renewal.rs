@@ -21,20 +21,22 @@ impl LegacyConnection {
     /// response to a request containing an `Mcp-Session-Id`, it MUST start a new session by sending
     /// a new `InitializeRequest`".
     pub(crate) async fn renew_session(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
-        // A task of its own: the call that noticed the loss may be dropped, and the renewal must
-        // complete. One renewal at a time. A caller waits for the lock within its own deadline.
+        // A separate task, because the call that noticed the loss may be dropped while the renewal
+        // must complete. One renewal at a time. A caller waits for the lock within its own
+        // deadline.
         let turn = self.session.begin_renewal().await;
         let server = self.clone();
         let renewal = tokio::spawn(async move {
             let _turn = turn;
-            let timed_out =
-                || LinkError::Timeout(format!("a new session was not open within {RENEW_TIME:?}"));
             let renewed = tokio::time::timeout(RENEW_TIME, server.renew_now(seen)).await;
-            renewed.unwrap_or_else(|_| Err(timed_out().into()))
+            renewed.unwrap_or_else(|_| {
+                let reason = format!("a new session was not open within {RENEW_TIME:?}");
+                Err(LinkError::Timeout(reason).into())
+            })
         });
-        let broken =
-            |_| Err(LinkError::Closed("the renewal of the session broke off".to_owned()).into());
-        renewal.await.unwrap_or_else(broken)
+        renewal.await.unwrap_or_else(|_| {
+            Err(LinkError::Closed("the renewal of the session broke off".to_owned()).into())
+        })
     }
 
     async fn renew_now(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {

@@ -1,7 +1,7 @@
 //! Requests of a legacy server about a task that arrive on another stream than the task's.
 //!
-//! Owns their way to whoever awaits the task. Does not hold requests (`task_inputs.rs`). Invariant:
-//! a request that must be dropped gets an error response.
+//! Owns their way to the call that awaits the task. Does not hold requests (`task_inputs.rs`).
+//! Invariant: a request that must be dropped gets an error response.
 
 use std::sync::Arc;
 

@@ -89,7 +89,7 @@ impl SubscriptionTrial {
         }))
     }
 
-    /// Runs the trial in a task of its own, since its first caller may leave.
+    /// Runs the trial in its own task, since its first caller may leave.
     fn begin(
         self: &Arc<Self>,
         server: &Arc<LegacyConnection>,

@@ -2,7 +2,7 @@
 //!
 //! A 2025-11-25 server sends a task's requests on a stream while a client awaits the task's result
 //! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status). A client of 2026-07-28 polls for
-//! them and answers in requests of its own. So the gateway awaits the result in the client's place
+//! them and answers in its own requests. So the gateway awaits the result on the client's behalf
 //! (`collect_task_inputs.rs`).
 //!
 //! Owns the task requests without a response. Does not decide which message belongs to which call.
@@ -138,8 +138,8 @@ impl TaskInputs {
 
     /// Waits for a held request of a task.
     ///
-    /// There may be one at any time, since messages sent before the wait began may still arrive. A
-    /// dropped future has taken no request.
+    /// There may be one at any time, since messages sent before the wait started may still arrive.
+    /// A dropped future has taken no request.
     pub(crate) async fn next_held(&self, task: &ByteString) -> RpcRequest {
         loop {
             // Created before the check, so that a request added right after it still wakes this
@@ -241,7 +241,7 @@ mod tests {
         assert!(task_inputs.hold(a.clone(), request(3)).is_empty());
         assert_eq!(task_inputs.next_held(&a).await.id, RequestId::number(1));
         assert_eq!(task_inputs.next_held(&a).await.id, RequestId::number(3));
-        // A waiting call gets a request that is held after the wait began.
+        // A waiting call gets a request that is held after the wait started.
         let (waited, refused) = tokio::join!(task_inputs.next_held(&a), async {
             task_inputs.hold(a.clone(), request(4))
         });
@@ -259,23 +259,29 @@ mod tests {
         );
     }
 
+    /// Returns a request with a message of some length.
+    fn long_request(id: u64, length: usize) -> RpcRequest {
+        let params = JsonObject::new().with("message", RawJson::string(&"x".repeat(length)));
+        RpcRequest {
+            id: RequestId::number(id),
+            method: ByteString::literal("elicitation/create"),
+            params: params.to_shared(),
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn unclaimed_requests_are_bounded_in_bytes() {
         let task_inputs = TaskInputs::new(ByteBudget::new(1000, "a", &Metrics::new()));
-        let large = |n| {
-            let params = JsonObject::new().with("message", RawJson::string(&"x".repeat(400)));
-            RpcRequest {
-                id: RequestId::number(n),
-                method: ByteString::literal("elicitation/create"),
-                params: params.to_shared(),
-            }
-        };
         let task = ByteString::literal("a");
         assert!(
-            task_inputs.hold(task.clone(), large(1)).is_empty()
-                && task_inputs.hold(task.clone(), large(2)).is_empty()
+            task_inputs
+                .hold(task.clone(), long_request(1, 400))
+                .is_empty()
+                && task_inputs
+                    .hold(task.clone(), long_request(2, 400))
+                    .is_empty()
         );
-        let refused = task_inputs.hold(task.clone(), large(3));
+        let refused = task_inputs.hold(task.clone(), long_request(3, 400));
         assert_eq!(
             refused
                 .iter()
@@ -287,14 +293,7 @@ mod tests {
             task_inputs.take_held(&task).unwrap().id,
             RequestId::number(2)
         );
-        let huge = JsonObject::new()
-            .with("message", RawJson::string(&"x".repeat(2000)))
-            .to_shared();
-        let huge = RpcRequest {
-            id: RequestId::number(4),
-            method: ByteString::literal("elicitation/create"),
-            params: huge,
-        };
+        let huge = long_request(4, 2000);
         let refused = task_inputs.hold(task.clone(), huge);
         assert_eq!(
             refused.len(),

@@ -95,19 +95,13 @@ pub(crate) async fn deliver_responses(
     caller: Arc<Caller>,
     call: Call,
 ) -> Result<Outcome, Error> {
-    let wrong = |what: &str| {
-        Error::new(
-            McpErrorKind::InvalidParams,
-            format!("Invalid params: {what}"),
-        )
-    };
     let id = call
         .target()
-        .ok_or_else(|| wrong("taskId must be a string"))?;
+        .ok_or_else(|| Error::invalid_params("taskId must be a string"))?;
     let responses = call
         .params
         .get_object("inputResponses")
-        .ok_or_else(|| wrong("inputResponses must be an object"))?;
+        .ok_or_else(|| Error::invalid_params("inputResponses must be an object"))?;
     let collector = server.task_inputs.tasks.lock().get(&id).cloned();
     let Some(collector) = collector else {
         // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known
@@ -120,7 +114,7 @@ pub(crate) async fn deliver_responses(
             .map(|_| Outcome::default());
     };
     for (key, response) in responses.iter() {
-        // Skipped and not refused: the other responses of the same message are still wanted.
+        // Skipped and not refused: the other responses of the same message are still needed.
         let Some(result) = response.as_object() else {
             continue;
         };
@@ -140,7 +134,7 @@ pub(crate) async fn deliver_responses(
     Ok(Outcome::default())
 }
 
-/// Cancels a task. For a client of 2026-07-28, cancelling a finished task is no error.
+/// Cancels a task. For a client of 2026-07-28, cancelling a finished task is not an error.
 ///
 /// SEP-2663: "The server MUST acknowledge the request with an empty result".
 pub(crate) async fn cancel_task(

@@ -166,18 +166,9 @@ pub(crate) fn start_request(
     frame: FrameFn,
 ) -> ModernStarted {
     // These methods never reach a server, so their metrics are counted here.
-    let count = |method: &'static str, error: Option<&Error>| {
-        count_local_answer(
-            &state.metrics,
-            method,
-            error,
-            REVISION,
-            request.received.elapsed(),
-        );
-    };
     let method = match &*request.method {
         "server/discover" => {
-            count("server/discover", None);
+            count_answer(&request, state, "server/discover", None);
             return ModernStarted::Ready(200, discover(&request, &**endpoint));
         }
         "subscriptions/listen" => {
@@ -188,7 +179,8 @@ pub(crate) fn start_request(
                 endpoint,
                 state,
             );
-            count("subscriptions/listen", subscribed.as_ref().err());
+            let error = subscribed.as_ref().err();
+            count_answer(&request, state, "subscriptions/listen", error);
             return subscribed.map_or_else(
                 |error| refuse(&request.id, &error),
                 ModernStarted::Subscribed,
@@ -201,7 +193,7 @@ pub(crate) fn start_request(
             McpErrorKind::UnknownMethod,
             format!("Method not found: {}", method.name()),
         );
-        count("_OTHER", Some(&error));
+        count_answer(&request, state, "_OTHER", Some(&error));
         return refuse(&request.id, &error);
     }
     let may_task = matches!(method, McpMethod::CallTool | McpMethod::Task(_))
@@ -215,6 +207,17 @@ pub(crate) fn start_request(
         TaskMode::Never
     };
     start_call(request, (method, task_mode), endpoint, state, frame)
+}
+
+/// Counts an answer of the gateway itself.
+fn count_answer(
+    request: &ValidatedRequest,
+    state: &DownstreamState,
+    method: &'static str,
+    error: Option<&Error>,
+) {
+    let took = request.received.elapsed();
+    count_local_answer(&state.metrics, method, error, REVISION, took);
 }
 
 /// Ends a request with an error.

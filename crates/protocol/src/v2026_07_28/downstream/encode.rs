@@ -232,6 +232,14 @@ pub(crate) fn encode_input_required<'a>(
 mod tests {
     use super::*;
 
+    fn answered(code: i64) -> Error {
+        Error::from_server(RpcError {
+            code,
+            message: ByteString::literal("no"),
+            data: None,
+        })
+    }
+
     #[test]
     fn the_code_of_a_server_of_the_same_revision_stays() {
         for (code, translated) in [
@@ -240,17 +248,10 @@ mod tests {
             (-32601, -32601),
             (-32050, -32050),
         ] {
-            let answered = || {
-                Error::from_server(RpcError {
-                    code,
-                    message: ByteString::literal("no"),
-                    data: None,
-                })
-            };
-            assert_eq!(rpc_error(&answered()).code, translated);
-            assert_eq!(rpc_error(&answered().answered_in(REVISION)).code, code);
+            assert_eq!(rpc_error(&answered(code)).code, translated);
+            assert_eq!(rpc_error(&answered(code).answered_in(REVISION)).code, code);
             assert_eq!(
-                crate::legacy::rpc_error(&answered().answered_in(REVISION)).code,
+                crate::legacy::rpc_error(&answered(code).answered_in(REVISION)).code,
                 code
             );
         }

@@ -83,7 +83,7 @@ impl InputRound<'_> {
         if let Some(responses) = &responses
             && !responses.is_object()
         {
-            return Err(invalid("inputResponses must be an object"));
+            return Err(Error::invalid_params("inputResponses must be an object"));
         }
         let Some(state) = state else {
             let resume = responses.map(|responses| {
@@ -191,7 +191,7 @@ impl InputRound<'_> {
             } = input;
             let requests = requests.into_iter().map(|(key, request)| {
                 number += 1;
-                // A legacy server's keys are its ids, which are its own matter, so the client gets
+                // A legacy server's keys are its ids, which are private to it, so the client gets
                 // numbered ones. 2026-07-28/basic/patterns/mrtr.mdx: the keys "MUST be unique
                 // within the scope of the request".
                 let exposed_key = ByteString::from(format!("input-{number}"));
@@ -311,8 +311,8 @@ impl InputRound<'_> {
     }
 }
 
-/// Copies a request into memory of its own: it may be held for long, and is a span of the server's
-/// message.
+/// Copies a request into its own memory, because it may be held for long and is a span of the
+/// server's message.
 fn detached(request: InputRequest) -> InputRequest {
     let params = request.params.to_raw().detached().as_object();
     InputRequest {
@@ -339,13 +339,11 @@ fn encode_request(request: &InputRequest) -> InputRequest {
 /// Responses to unknown requests are ignored: "the server SHOULD ignore any information it does not
 /// recognize or need".
 fn record_responses(inputs: &mut [OpenInput], responses: &JsonObject) -> Result<(), Error> {
-    let open = || {
-        inputs
-            .iter()
-            .flat_map(|input| &input.requests)
-            .filter(|request| request.response.is_none())
-    };
-    for request in open() {
+    for request in inputs
+        .iter()
+        .flat_map(|input| &input.requests)
+        .filter(|request| request.response.is_none())
+    {
         if let Some(response) = responses.get(&request.exposed_key) {
             check_response(&request.exposed_key, request.request.kind, response)?;
         }
@@ -364,37 +362,38 @@ fn record_responses(inputs: &mut [OpenInput], responses: &JsonObject) -> Result<
 ///
 /// The content that a user filled in is left to the server.
 fn check_response(key: &ByteString, kind: InputKind, response: &RawJson) -> Result<(), Error> {
-    let wrong = |what: &str| Err(invalid(&format!("inputResponses[{key:?}] {what}")));
+    match response_fault(kind, response) {
+        None => Ok(()),
+        Some(fault) => Err(Error::invalid_params(&format!(
+            "inputResponses[{key:?}] {fault}"
+        ))),
+    }
+}
+
+/// Returns what is wrong with a response to a request of this kind.
+fn response_fault(kind: InputKind, response: &RawJson) -> Option<&'static str> {
     let Some(response) = response.as_object() else {
-        return wrong("must be an object without duplicate keys");
+        return Some("must be an object without duplicate keys");
     };
     match kind {
         InputKind::ElicitForm | InputKind::ElicitUrl => {
             match response.get_string("action").as_deref() {
-                Some("accept" | "decline" | "cancel") => Ok(()),
-                _ => wrong("must have an action: accept, decline or cancel"),
+                Some("accept" | "decline" | "cancel") => None,
+                _ => Some("must have an action: accept, decline or cancel"),
             }
         }
         InputKind::Sample | InputKind::SampleWithTools => {
             let is_message =
                 response.get_string("role").is_some() && response.get("content").is_some();
-            if is_message {
-                Ok(())
-            } else {
-                wrong("must have a role and content")
-            }
+            (!is_message).then_some("must have a role and content")
         }
         InputKind::Roots => {
-            let listed = response
+            let is_list = response
                 .get("roots")
                 .is_some_and(|roots| roots.bytes().first() == Some(&b'['));
-            if listed {
-                Ok(())
-            } else {
-                wrong("must have roots: an array")
-            }
+            (!is_list).then_some("must have roots: an array")
         }
-        InputKind::Extension | InputKind::Other => Ok(()),
+        InputKind::Extension | InputKind::Other => None,
     }
 }
 
@@ -421,17 +420,10 @@ fn deliver_complete(inputs: Vec<OpenInput>) -> Vec<OpenInput> {
     open
 }
 
-fn invalid(what: &str) -> Error {
-    Error::new(
-        McpErrorKind::InvalidParams,
-        format!("Invalid params: {what}"),
-    )
-}
-
 /// Returns true if a call failed before its server could get it, so that its state may be used
 /// again.
 ///
-/// Only the place that makes an error knows that. Its kind does not tell: a limit refuses a call,
+/// Only the code that makes an error knows that. Its kind does not show it: a limit refuses a call,
 /// or drops its answer.
 pub(crate) fn was_never_sent(error: &Error) -> bool {
     error.retryable == Retryable::NotSent
@@ -449,22 +441,17 @@ pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     }
     let required = legacy::required_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
-    let input_request = |params| {
-        encode_request(&InputRequest {
-            kind: InputKind::ElicitUrl,
-            method: method.clone(),
-            params,
-            progress: None,
-        })
-    };
     // The list comes from a server, so its length is bounded like any other round.
     let numbered = required.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
     let requests = numbered
         .map(|(n, params)| {
-            (
-                ByteString::from(format!("input-{}", n + 1)),
-                input_request(params),
-            )
+            let request = encode_request(&InputRequest {
+                kind: InputKind::ElicitUrl,
+                method: method.clone(),
+                params,
+                progress: None,
+            });
+            (ByteString::from(format!("input-{}", n + 1)), request)
         })
         .collect();
     // The server kept no state of the call. The responses come with another call, so this channel
@@ -508,16 +495,19 @@ mod tests {
             .into()
     }
 
+    fn reason() -> String {
+        "why".to_owned()
+    }
+
     #[test]
     fn a_call_that_its_server_may_have_run_keeps_its_state_spent() {
-        let text = || "why".to_owned();
         let failures = [
             // Its answer found no memory, or broke a limit: the server was at work.
             memory_exhausted(),
             LinkError::TooLarge { limit: 1 },
-            LinkError::Protocol(text()),
-            LinkError::Timeout(text()),
-            LinkError::Closed(text()),
+            LinkError::Protocol(reason()),
+            LinkError::Timeout(reason()),
+            LinkError::Closed(reason()),
             // A proxy may have passed the request on.
             status(429),
             status(500),
@@ -550,12 +540,11 @@ mod tests {
 
     #[test]
     fn a_call_that_never_left_gives_its_state_back() {
-        let text = || "why".to_owned();
         for failure in [
-            LinkError::Unreachable(text()),
-            LinkError::Spawn(text()),
-            LinkError::NotSent(text()),
-            LinkError::QueueFull(text()),
+            LinkError::Unreachable(reason()),
+            LinkError::Spawn(reason()),
+            LinkError::NotSent(reason()),
+            LinkError::QueueFull(reason()),
         ] {
             assert!(
                 was_never_sent(&call_error::from_link("a", &failure)),

@@ -215,7 +215,7 @@ fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
         members.sort_by_key(|(a, _)| *a);
         out.push(b'{');
         for (key, value) in members {
-            text(key, out);
+            write_text(key, out);
             canonical(value, out, deeper);
         }
         out.push(b'}');
@@ -226,17 +226,17 @@ fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
         }
         out.push(b']');
     } else if let Some(string) = value.as_text() {
-        text(&string, out);
+        write_text(&string, out);
     } else {
-        // Numbers and literals, with a tag of their own: `1` and `"1"` must differ.
+        // Numbers and literals, with their own tag: `1` and `"1"` must differ.
         out.push(b'#');
         out.extend_from_slice(&(value.bytes().len() as u64).to_be_bytes());
         out.extend_from_slice(value.bytes());
     }
 }
 
-fn text(text: &ByteString, out: &mut Vec<u8>) {
-    // The length stands before the text, so that a quote inside it cannot end it.
+fn write_text(text: &ByteString, out: &mut Vec<u8>) {
+    // The length comes before the text, so that a quote inside it cannot end it.
     out.push(b'"');
     out.extend_from_slice(&(text.len() as u64).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
@@ -278,41 +278,44 @@ mod tests {
         methods.authenticate(&headers, None).ok().unwrap().principal
     }
 
+    /// Returns a sealer of a restarted process, which restores the key of the seal.
+    fn restored_sealer() -> StateSealer {
+        let sealer = StateSealer::default();
+        sealer.restore(&[7; 32], &[]);
+        sealer
+    }
+
     #[test]
     fn state_opens_for_its_key_in_every_process_and_for_no_other_key() {
         let before = principal(&[key("one", "mg_1"), key("two", "mg_2")], "mg_1");
         let after = principal(&[key("two", "mg_2"), key("one", "mg_1")], "mg_1");
         let other = principal(&[key("one", "mg_3")], "mg_3");
         assert_ne!(before.id, after.id);
-        assert_eq!((before.id, &before.name), (other.id, &other.name));
+        assert_eq!(before.id, other.id);
+        assert_eq!(before.name, other.name);
         let context = StateContext {
             method: McpMethod::CallTool,
             target: None,
             arguments: None,
         };
-        let bindings =
-            |principal: &Principal| context.bindings(principal, &ByteString::literal("files"));
-        // A restart restores the key of the seal.
-        let sealer = || {
-            let sealer = StateSealer::default();
-            sealer.restore(&[7; 32], &[]);
-            sealer
-        };
-        let bound = bindings(&before);
-        let sealed = sealer().seal(
+        let server = ByteString::literal("files");
+        let bound = context.bindings(&before, &server);
+        let sealed = restored_sealer().seal(
             bound.caller,
             bound.request,
             b"state",
             Duration::from_secs(60),
         );
-        let open = |principal: &Principal| {
-            let bound = bindings(principal);
-            sealer()
+        for (principal, opened) in [
+            (&after, Ok(b"state".to_vec())),
+            (&other, Err(SealError::OtherCaller)),
+        ] {
+            let bound = context.bindings(principal, &server);
+            let plain = restored_sealer()
                 .open(bound.caller, bound.request, &sealed)
-                .map(|opened| opened.plain)
-        };
-        assert_eq!(open(&after), Ok(b"state".to_vec()));
-        assert_eq!(open(&other), Err(SealError::OtherCaller));
+                .map(|opened| opened.plain);
+            assert_eq!(plain, opened);
+        }
     }
 
     fn digest(json: &str) -> Vec<u8> {

@@ -91,44 +91,27 @@ pub(crate) fn open_stream(
 }
 
 fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, Error> {
-    let wrong = |what: &str| {
-        Error::new(
-            McpErrorKind::InvalidParams,
-            format!("Invalid params: {what}"),
-        )
-    };
     let asked = params
         .get_object("notifications")
-        .ok_or_else(|| wrong("notifications must be an object"))?;
-    // 2026-07-28/basic/patterns/subscriptions.mdx: "The server MUST NOT send notification types the
-    // client has not explicitly requested." Anything but `true` is no request.
-    let flag = |name: &str| asked.get(name).is_some_and(|v| &v.bytes()[..] == b"true");
-    let named = |name: &str| match asked.get(name) {
-        None => Ok(Vec::new()),
-        Some(raw) => {
-            let texts = raw.as_array().and_then(|items| {
-                items
-                    .iter()
-                    .map(RawJson::as_text)
-                    .collect::<Option<Vec<ByteString>>>()
-            });
-            texts.ok_or_else(|| wrong(&format!("notifications.{name} must be an array of strings")))
-        }
-    };
-    let uris = named("resourceSubscriptions")?;
-    let tasks = named("taskIds")?;
+        .ok_or_else(|| Error::invalid_params("notifications must be an object"))?;
+    let uris = named_list(&asked, "resourceSubscriptions")?;
+    let tasks = named_list(&asked, "taskIds")?;
     if tasks.len() > TASKS_MAX {
-        return Err(wrong("at most 100 tasks can be named on one stream"));
+        return Err(Error::invalid_params(
+            "at most 100 tasks can be named on one stream",
+        ));
     }
     if uris.len() > most {
-        return Err(wrong(&format!(
+        return Err(Error::invalid_params(&format!(
             "at most {most} resources can be named on one stream (limits.subscriptions)"
         )));
     }
     Ok(SubscriptionFilter {
-        tools: flag("toolsListChanged"),
-        prompts: flag("promptsListChanged"),
-        resources: flag("resourcesListChanged"),
+        // 2026-07-28/basic/patterns/subscriptions.mdx: "The server MUST NOT send notification types
+        // the client has not explicitly requested." Anything but `true` is not a request.
+        tools: asked.is_true("toolsListChanged"),
+        prompts: asked.is_true("promptsListChanged"),
+        resources: asked.is_true("resourcesListChanged"),
         uris,
         logs: false,
         // "Remove the `notifications/elicitation/complete` notification" (changelog.mdx).
@@ -139,6 +122,22 @@ fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, E
         extensions: false,
         exceeded_limit: None,
         unoffered: None,
+    })
+}
+
+/// Reads an optional list of strings.
+fn named_list(asked: &JsonObject, name: &str) -> Result<Vec<ByteString>, Error> {
+    let Some(raw) = asked.get(name) else {
+        return Ok(Vec::new());
+    };
+    let texts = raw.as_array().and_then(|items| {
+        items
+            .iter()
+            .map(RawJson::as_text)
+            .collect::<Option<Vec<ByteString>>>()
+    });
+    texts.ok_or_else(|| {
+        Error::invalid_params(&format!("notifications.{name} must be an array of strings"))
     })
 }
 

@@ -103,10 +103,12 @@ pub(super) fn read_request(
         RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
         RpcPayload::One(RpcMessage::Response(_)) => {
-            return Err(neither("a response, and this revision has none of clients"));
+            return Err(wrong_body(
+                "a response, and this revision has none of clients",
+            ));
         }
         RpcPayload::Batch(_) => {
-            return Err(neither(
+            return Err(wrong_body(
                 "a batch, and this revision has none; send each message by itself",
             ));
         }
@@ -153,8 +155,8 @@ pub(crate) fn notify_extension(
     endpoint.notify(&Arc::new(caller), Notification::Extension(method, params));
 }
 
-/// Builds the refusal of a body that is no single request or notification.
-fn neither(found: &str) -> ModernRefusal {
+/// Builds the refusal of a body that isn't a single request or notification.
+fn wrong_body(found: &str) -> ModernRefusal {
     (
         400,
         None,

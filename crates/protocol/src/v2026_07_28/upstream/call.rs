@@ -104,7 +104,7 @@ impl ModernCall {
             may_task,
         );
         params.set(ByteString::literal("_meta"), meta.to_raw());
-        // Such members from a client of another revision are no input responses for this server.
+        // Such members from a client of another revision aren't input responses for this server.
         if matches!(
             method,
             McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource
@@ -215,7 +215,7 @@ impl ModernCall {
         let params = self
             .rounds
             .next_round(responses, state, &self.server.options.server)?;
-        // Each round is a request with an id of its own (basic/patterns/mrtr.mdx).
+        // Each round is a request with its own id (basic/patterns/mrtr.mdx).
         self.entry = self
             .server
             .calls
@@ -342,18 +342,17 @@ impl ModernCall {
     /// extension capability on its request", and one "in response to an unsupported request type"
     /// is "an invalid response".
     fn read_task(&self, mut result: JsonObject) -> Result<Outcome, Error> {
-        let wrong = |what: &str| call_error::protocol_error(&self.server.options.server, what);
         if !self.may_task
             || !matches!(
                 self.method,
                 McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)
             )
         {
-            return Err(wrong("it answered with a task where none may be"));
+            return Err(self.protocol_error("it answered with a task where none may be"));
         }
-        // The task first: its `ttlMs` is no cache hint.
+        // The task first: its `ttlMs` isn't a cache hint.
         let task = tasks::read_task(&mut result)
-            .map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
+            .map_err(|what| self.protocol_error(&format!("its task cannot be read: {what}")))?;
         Ok(Outcome {
             task: Some(Box::new(task)),
             ..read_outcome(result)
@@ -362,20 +361,15 @@ impl ModernCall {
 
     fn on_input_required(&mut self, result: &JsonObject) -> ExchangeEvent {
         let state = result.get("requestState").cloned();
-        let wrong = |what: &str| {
-            ExchangeEvent::Done(Err(call_error::protocol_error(
-                &self.server.options.server,
-                what,
-            )))
-        };
         let requests = match result.get("inputRequests").map(tasks::read_input_requests) {
             None => Vec::new(),
             Some(Ok(requests)) => requests,
-            Some(Err(what)) => return wrong(what),
+            Some(Err(what)) => return ExchangeEvent::Done(Err(self.protocol_error(what))),
         };
         // "Servers MUST include at least one of `inputRequests` or `requestState`".
         if requests.is_empty() && state.is_none() {
-            return wrong("it asks for input without saying which");
+            let error = self.protocol_error("it asks for input without saying which");
+            return ExchangeEvent::Done(Err(error));
         }
         let (responder, responses) = oneshot::channel();
         self.phase = RoundPhase::AwaitingInput(responses, state.clone());
@@ -386,6 +380,10 @@ impl ModernCall {
             server: None,
             responder,
         })
+    }
+
+    fn protocol_error(&self, what: &str) -> Error {
+        call_error::protocol_error(&self.server.options.server, what)
     }
 
     fn timed_out(&mut self) -> Error {

@@ -20,10 +20,10 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
     RequestId, RpcMessage, RpcResponse, code, encode_with, write_request,
 };
-use moongate_model::{ItemKind, ServerCapabilities, ServerDescription};
+use moongate_model::{ServerCapabilities, ServerDescription};
 use moongate_transport::{Link, LinkError, OutgoingMessage};
 
-/// Builds the `_meta` of a request of the gateway's own.
+/// Builds the `_meta` of the gateway's own requests.
 pub(crate) fn gateway_meta(options: &ConnectOptions) -> JsonObject {
     // Each request names a revision, and the first one before it is known what the server speaks.
     let version = options.revision.unwrap_or(REVISION);
@@ -78,8 +78,10 @@ pub(crate) async fn discover(
         ),
         notes: Vec::new(),
     };
-    let list = |kind: ItemKind| send_own_request(link, calls, options, kind.list_method());
-    find_unannounced_lists(&mut description, list).await;
+    find_unannounced_lists(&mut description, |kind| {
+        send_own_request(link, calls, options, kind.list_method())
+    })
+    .await;
     Ok(description)
 }
 
@@ -91,7 +93,7 @@ pub(crate) async fn send_discover(
     send_own_request(link, calls, options, "server/discover").await
 }
 
-/// Sends a request of the gateway's own without params, and returns its result.
+/// Sends one of the gateway's own requests without params, and returns its result.
 async fn send_own_request(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
@@ -126,14 +128,8 @@ fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> Ser
 /// basic/versioning.mdx: "a recognized modern JSON-RPC error (such as
 /// `UnsupportedProtocolVersionError`) identifies a modern server".
 pub(crate) fn is_modern(error: &ConnectError) -> bool {
-    let recognized = |code| {
-        matches!(
-            code,
-            HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION
-        )
-    };
     match error {
-        ConnectError::Answered(error) => recognized(error.code),
+        ConnectError::Answered(error) => is_modern_code(error.code),
         // It answered `server/discover`, so it is modern, but of no known revision.
         ConnectError::NoCommonRevision(_) => true,
         ConnectError::Link(LinkError::Status {
@@ -143,9 +139,16 @@ pub(crate) fn is_modern(error: &ConnectError) -> bool {
             RpcMessage::Response(RpcResponse {
                 outcome: Err(error),
                 ..
-            }) => recognized(error.code) && error.code != code::INTERNAL,
+            }) => is_modern_code(error.code) && error.code != code::INTERNAL,
             _ => false,
         },
         ConnectError::Link(_) => false,
     }
+}
+
+fn is_modern_code(code: i64) -> bool {
+    matches!(
+        code,
+        HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION
+    )
 }

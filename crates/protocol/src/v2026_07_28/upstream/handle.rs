@@ -43,8 +43,8 @@ impl ModernHandle {
             && let Some(Ok(messages)) = link.open_server_stream(HeaderList::new()).now_or_never()
         {
             // Messages without a request, such as progress of a finished one, have no receiver
-            // here. They must be read all the same, or they would take the room of messages about
-            // calls. One task for each connection.
+            // here. They must be read anyway, or they would take the room of messages about calls.
+            // One task for each connection.
             tokio::spawn(changes.clone().read_stream(messages));
         }
         Arc::new(ModernHandle(Arc::new(ModernConnection {
@@ -117,7 +117,7 @@ impl McpServer for ModernHandle {
         }
         let stray_changes = self.0.stray_list_changes.subscribe(&filter);
         if acknowledged == SubscriptionFilter::default() {
-            // An empty subscription is no sign of a lost server, so the stream must not end.
+            // An empty subscription is not a sign of a lost server, so the stream must not end.
             return NotificationStream {
                 acknowledged,
                 stream: stray_changes.boxed(),

@@ -112,9 +112,9 @@ impl ListenReader {
                         return Some(notification);
                     }
                 }
-                // The response is the graceful end of the stream; an error ends it, too. Whoever
-                // subscribed does so again. 2026-07-28/basic/patterns/subscriptions.mdx: "the
-                // server holds no subscription state across reconnections".
+                // The response is the graceful end of the stream; an error ends it, too. The
+                // subscriber then subscribes again. 2026-07-28/basic/patterns/subscriptions.mdx:
+                // "the server holds no subscription state across reconnections".
                 Ok(RpcMessage::Response(_)) | Err(_) => return None,
                 Ok(RpcMessage::Request(_)) => {}
             }

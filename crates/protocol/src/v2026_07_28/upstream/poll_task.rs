@@ -110,11 +110,10 @@ impl TaskPoll {
     ///
     /// "Clients SHOULD deduplicate `inputRequests` keys across consecutive polls".
     fn new_input(&mut self, task: TaskState) -> Option<InputRequired> {
-        let is_new = |key: &ByteString| !self.seen_requests.contains(key);
         let requests: Vec<_> = task
             .input_requests
             .into_iter()
-            .filter(|(key, _)| is_new(key))
+            .filter(|(key, _)| !self.seen_requests.contains(key))
             .collect();
         // Beyond the limit nothing is asked any more. The polls go on until the deadline ends them.
         if requests.is_empty() || self.seen_requests.len() + requests.len() > INPUT_REQUESTS_MAX {
@@ -139,18 +138,17 @@ impl TaskPoll {
         &mut self,
         responses: oneshot::Receiver<InputResponses>,
     ) -> Result<(), Error> {
-        let unanswered = || {
-            Error::new(
-                McpErrorKind::Cancelled,
-                "The client did not answer what the server asked",
-            )
-        };
         // The answer counts into the same time limit: the task does nothing meanwhile.
         let responses = timeout_at(self.deadline, responses)
             .await
             .ok()
             .and_then(Result::ok)
-            .ok_or_else(unanswered)?;
+            .ok_or_else(|| {
+                Error::new(
+                    McpErrorKind::Cancelled,
+                    "The client did not answer what the server asked",
+                )
+            })?;
         let mut input_responses = JsonObject::new();
         for (key, response) in responses {
             match response {
@@ -175,12 +173,6 @@ impl TaskPoll {
     }
 
     fn read_end(&self, task: TaskState) -> Result<Outcome, Error> {
-        let broken = |what| {
-            Err(call_error::protocol_error(
-                &self.server.options.server,
-                what,
-            ))
-        };
         match (task.status, task.outcome) {
             (TaskStatus::Cancelled, _) => Err(Error::new(
                 McpErrorKind::Cancelled,
@@ -193,14 +185,18 @@ impl TaskPoll {
                     result.remove("resultType");
                     Ok(Outcome::from_result(result))
                 }
-                None => broken("the result of a task is no object"),
+                None => Err(self.protocol_error("the result of a task is no object")),
             },
             (_, Some(Err(error))) => match rpc_error(&error) {
                 Some(error) => Err(Error::from_server(error)),
-                None => broken("the error of a task has no code or no message"),
+                None => Err(self.protocol_error("the error of a task has no code or no message")),
             },
-            (_, None) => broken("a task is over without a result"),
+            (_, None) => Err(self.protocol_error("a task is over without a result")),
         }
+    }
+
+    fn protocol_error(&self, what: &str) -> Error {
+        call_error::protocol_error(&self.server.options.server, what)
     }
 }
 
@@ -227,9 +223,13 @@ async fn read_state(
     let outcome = ModernCall::start(server.clone(), caller.clone(), call)
         .outcome()
         .await?;
-    let missing =
-        || call_error::protocol_error(&server.options.server, "the answer to tasks/get is no task");
-    outcome.task.map(|task| *task).ok_or_else(missing)
+    match outcome.task {
+        Some(task) => Ok(*task),
+        None => Err(call_error::protocol_error(
+            &server.options.server,
+            "the answer to tasks/get is no task",
+        )),
+    }
 }
 
 /// Cancels a task and returns its state, which the client's revision requires.
@@ -257,8 +257,8 @@ pub(crate) async fn cancel_task(
         let task = read_state(&server, &caller, &id).await?;
         let next = Instant::now() + task.poll_delay().min(SETTLE_POLL);
         if task.status.is_terminal() || next > until {
-            // The client asked for the state alone. The parts of a detailed task have no place in
-            // its revision.
+            // The client asked for the state alone. The parts of a detailed task don't exist in its
+            // revision.
             let task = TaskState {
                 input_requests: Vec::new(),
                 outcome: None,

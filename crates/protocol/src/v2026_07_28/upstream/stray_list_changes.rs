@@ -1,8 +1,8 @@
 //! List changes that a server reports outside of a subscription.
 //!
-//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`.
-//! Some servers send them on the stream of the call that changed a list, and say `listChanged:
-//! false`.
+//! 2026-07-28/basic/patterns/subscriptions.mdx requires them on the stream of
+//! `subscriptions/listen`. Some servers send them on the stream of the call that changed a list,
+//! and say `listChanged: false`.
 //!
 //! Owns their delivery to subscribers. Does not fetch lists. Invariant: a change that is not
 //! delivered in time becomes a change of every list.

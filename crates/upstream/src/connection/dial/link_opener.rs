@@ -363,7 +363,7 @@ fn memory_share(settings: &ServerSettings, common: &UpstreamRuntime) -> MemorySh
         .share(MemoryHolder::Server(settings.name.as_str().into()))
 }
 
-/// Returns a handler that counts each line that is no message, and logs one a minute.
+/// Returns a handler that counts each line that is not a message, and logs one a minute.
 fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
     // The counter has every line. The log needs only a sample.
     const QUIET: Duration = Duration::from_secs(60);

@@ -41,6 +41,16 @@ struct ExtraItemsTable {
     by_connection: HashMap<ByteString, ConnectionItems>,
 }
 
+impl ExtraItemsTable {
+    /// Iterates over the items of all connections.
+    fn all_items(&self) -> impl Iterator<Item = &Arc<JsonObject>> {
+        self.by_connection
+            .values()
+            .flat_map(|added| &added.lists)
+            .flatten()
+    }
+}
+
 /// Items of one connection.
 struct ConnectionItems {
     era: Era,
@@ -97,15 +107,11 @@ impl ExtraItems {
             lists: ItemsByKind::default(),
         });
         let before = std::mem::take(&mut added.lists[kind as usize]);
-        let all = || {
-            table
-                .by_connection
-                .values()
-                .flat_map(|added| &added.lists)
-                .flatten()
-        };
-        let mut count = all().count();
-        let mut bytes = all().map(|item| item.size_hint()).sum::<usize>();
+        let mut count = table.all_items().count();
+        let mut bytes = table
+            .all_items()
+            .map(|item| item.size_hint())
+            .sum::<usize>();
         let mut kept = Vec::new();
         for item in items {
             if item
@@ -198,7 +204,7 @@ impl ExtraItemsCollector {
                     // Changes during the pause are collected into one fetch.
                     sleep(COLLECT_INTERVAL).await;
                 }
-                () = sleep_until(polls.at()) => {
+                () = sleep_until(polls.next_poll_at()) => {
                     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
                     let is_used = connection.take_new_calls(NewCalls::Lists);
                     for kind in polls.take_due(server, is_used, &capabilities) {
@@ -243,7 +249,7 @@ impl ExtraItemsCollector {
         false
     }
 
-    /// Removes the connection's items, and calls `tell` for the lists that may be shorter now.
+    /// Removes the connection's items, and reports the lists that may be shorter now.
     pub(crate) fn discard(&self, report: impl Fn(ItemKind)) {
         if self.extra_items.forget(&self.connection) {
             ItemKind::ALL.into_iter().for_each(report);

@@ -16,7 +16,7 @@ use crate::lists::ListStore;
 use crate::lists::fetch::{ItemList, SETTLE_TIME, list_all, offers_list};
 use crate::lists::polls::PollTimer;
 use crate::server_context::ServerContext;
-use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, ServerCapabilities};
 use moongate_protocol::Era;
 
@@ -61,7 +61,7 @@ impl FaceLister {
 
     /// Records that a list changed, or may have.
     pub(crate) fn mark_changed(&self, kind: ItemKind) {
-        // Templates have no notification of their own.
+        // Templates have no separate notification.
         let also = (kind == ItemKind::Resources).then_some(ItemKind::Templates);
         self.add_changed([Some(kind), also].into_iter().flatten());
         self.has_changes.notify_one();
@@ -91,13 +91,13 @@ impl FaceLister {
                     due = Some(last_listed.map_or(settled, |last| settled.max(last + pause)));
                     continue;
                 }
-                kinds = self.lists.other_relist_requests.requested() => {
+                kinds = self.lists.other_relist_requests.wait_requested() => {
                     kinds.into_iter().for_each(|kind| self.mark_changed(kind));
                     false
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)),
                     if due.is_some() => last_listed.is_some(),
-                () = sleep_until(polls.at()) => {
+                () = sleep_until(polls.next_poll_at()) => {
                     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
                     let kinds = polls.take_due(&self.server, self.lists.uses.take_other(),
                         &capabilities);
@@ -139,16 +139,17 @@ impl FaceLister {
                 continue;
             };
             let eras = self.lists.load_eras();
-            let key = |item: &JsonObject| item.get_string(kind.item_key());
             let served: HashSet<ByteString> = eras
                 .shared()
                 .get(kind)
                 .items
                 .iter()
-                .filter_map(|item| key(item))
+                .filter_map(|item| item.get_string(kind.item_key()))
                 .collect();
-            list.items
-                .retain(|item| key(item).is_some_and(|key| served.contains(&key)));
+            list.items.retain(|item| {
+                item.get_string(kind.item_key())
+                    .is_some_and(|key| served.contains(&key))
+            });
             differs |= self.lists.record_other(self.era, kind, list);
         }
         differs |= self.lists.close_other(self.era);
@@ -157,7 +158,7 @@ impl FaceLister {
         }
     }
 
-    /// Fetches lists, and has clients told if one differs for them.
+    /// Fetches lists, and notifies clients for which one differs.
     async fn fetch(&self, connection: &UpstreamConnection, kinds: &[ItemKind]) -> FetchedLists {
         let capabilities = connection.server.describe(&gateway_caller()).capabilities;
         let mut fetched = FetchedLists::default();
@@ -306,12 +307,6 @@ mod tests {
     impl FacedProgram {
         fn serve(&self, talk: &crate::testing::ServerSide, message: &serde_json::Value) {
             self.processes.fetch_max(talk.nth + 1, Ordering::Relaxed);
-            let tools = |names: &[&str]| -> Vec<serde_json::Value> {
-                names
-                    .iter()
-                    .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
-                    .collect()
-            };
             // The first process is the probed one.
             let legacy = self.legacy.filter(|_| talk.nth > 0);
             match message["method"].as_str().unwrap_or_default() {
@@ -328,8 +323,12 @@ mod tests {
                     talk.send(json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
                 }
                 "tools/list" => {
-                    let result = json!({"resultType": "complete",
-                        "tools": tools(legacy.unwrap_or(self.modern))});
+                    let tools: Vec<serde_json::Value> = legacy
+                        .unwrap_or(self.modern)
+                        .iter()
+                        .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
+                        .collect();
+                    let result = json!({"resultType": "complete", "tools": tools});
                     talk.answer(message, &result);
                 }
                 _ if legacy.is_some() => _ = talk.serve_legacy(message),

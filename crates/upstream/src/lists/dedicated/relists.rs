@@ -131,18 +131,20 @@ impl PendingRelists {
             // The fetch was cancelled before its end.
             return Some(Instant::now());
         }
-        let after = |since: Option<Instant>, pause: Duration| {
-            let settled = since? + SETTLE_TIME;
-            Some(
-                self.last_listed
-                    .map_or(settled, |last| settled.max(last + pause)),
-            )
-        };
         let due = [
-            after(self.changed_since, CHANGED_INTERVAL),
-            after(self.maybe_changed_since, MAYBE_CHANGED_INTERVAL),
+            self.due_since(self.changed_since, CHANGED_INTERVAL),
+            self.due_since(self.maybe_changed_since, MAYBE_CHANGED_INTERVAL),
         ];
         due.into_iter().flatten().min()
+    }
+
+    /// Returns the time of the fetch for a change at this time, if there was one.
+    fn due_since(&self, changed_at: Option<Instant>, interval: Duration) -> Option<Instant> {
+        let settled = changed_at? + SETTLE_TIME;
+        Some(
+            self.last_listed
+                .map_or(settled, |last| settled.max(last + interval)),
+        )
     }
 
     /// Takes all lists that wait.
@@ -157,7 +159,7 @@ impl PendingRelists {
                 wanted[kind] |= changes.in_progress[kind];
             }
         }
-        // Templates have no notification of their own.
+        // Templates have no separate notification.
         wanted[ItemKind::Templates as usize] |= wanted[ItemKind::Resources as usize];
         let kinds: Vec<ItemKind> = ItemKind::ALL
             .into_iter()
@@ -240,7 +242,7 @@ mod tests {
             .iter()
             .for_each(|reporter| reporter.report_changed(ItemKind::Tools));
         assert_eq!(due(&relists).await, (SETTLE_TIME, vec![ItemKind::Tools]));
-        // The fetch takes time, which is no delay.
+        // The time that the fetch takes does not count as a delay.
         tokio::time::advance(CHANGED_INTERVAL).await;
         assert_eq!(relists.completed().len(), 100);
         // Templates are fetched with resources.
@@ -256,44 +258,44 @@ mod tests {
         assert_eq!(relists.completed(), []);
     }
 
+    /// Reports a possible change of all lists by each reporter.
+    fn report_maybe_changed(reporters: &[ChangeReporter]) {
+        for reporter in reporters {
+            ItemKind::ALL
+                .into_iter()
+                .for_each(|kind| reporter.report_maybe_changed(kind));
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn reopened_streams_relist_once_a_minute_and_report_no_change() {
         let relists = Arc::new(DedicatedRelists::default());
         let reporters: Vec<ChangeReporter> = (0..100)
             .map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string())))
             .collect();
-        let all = || {
-            reporters.iter().for_each(|reporter| {
-                ItemKind::ALL
-                    .into_iter()
-                    .for_each(|kind| reporter.report_maybe_changed(kind))
-            })
-        };
-        all();
+        report_maybe_changed(&reporters);
         assert_eq!(due(&relists).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
         assert_eq!(
             relists.completed(),
             [],
             "nobody knows that anything changed"
         );
-        // The same once more: now the long interval applies.
-        all();
+        // Now the long interval applies.
+        report_maybe_changed(&reporters);
         assert_eq!(
             due(&relists).await,
             (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec())
         );
         relists.completed();
         // A certain change does not wait for a possible one, although it comes later.
-        all();
+        report_maybe_changed(&reporters);
         let later = async {
             tokio::time::sleep(CHANGED_INTERVAL).await;
             reporters[0].report_changed(ItemKind::Prompts);
         };
         let ((waited, kinds), ()) = tokio::join!(due(&relists), later);
-        assert_eq!(
-            (waited, kinds),
-            (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec())
-        );
+        assert_eq!(waited, CHANGED_INTERVAL + SETTLE_TIME);
+        assert_eq!(kinds, ItemKind::ALL);
         assert_eq!(relists.completed(), [(owner("0"), ItemKind::Prompts)]);
     }
 

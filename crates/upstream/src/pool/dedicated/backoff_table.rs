@@ -51,7 +51,7 @@ impl ConnectCooldown {
 }
 
 impl BackoffTable {
-    /// Begins an attempt, unless a cooldown forbids it.
+    /// Starts an attempt, unless a cooldown forbids it.
     pub(crate) fn try_begin(
         &mut self,
         key: &ByteString,
@@ -181,40 +181,49 @@ mod tests {
         BackoffSettings::default()
     }
 
+    fn try_attempt(paces: &mut BackoffTable, key: &ByteString) -> Result<(), ConnectCooldown> {
+        paces.try_begin(key, backoff(), Instant::now()).map(drop)
+    }
+
+    fn fail_attempt(
+        paces: &mut BackoffTable,
+        key: &ByteString,
+        error: &ConnectError,
+    ) -> ConnectCooldown {
+        let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
+        paces.on_failure(key, pace, error, Instant::now())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_rests_alone_unless_nobody_could_be_started() {
         let mut paces = BackoffTable::default();
         let one = ByteString::literal("one");
         let other = ByteString::literal("other");
-        let fail = |paces: &mut BackoffTable, key: &ByteString, error: &ConnectError| {
-            let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
-            paces.on_failure(key, pace, error, Instant::now())
-        };
-        let pause = fail(&mut paces, &one, &status(401, None));
-        let began = |paces: &mut BackoffTable, key: &ByteString| {
-            paces.try_begin(key, backoff(), Instant::now()).map(drop)
-        };
+        let pause = fail_attempt(&mut paces, &one, &status(401, None));
         assert_eq!(
-            began(&mut paces, &one),
+            try_attempt(&mut paces, &one),
             Err(pause),
             "refused credentials are one client's"
         );
-        assert!(began(&mut paces, &other).is_ok());
+        assert!(try_attempt(&mut paces, &other).is_ok());
         paces.reset(&one);
         assert!(
-            began(&mut paces, &one).is_ok(),
+            try_attempt(&mut paces, &one).is_ok(),
             "it was tried in the wrong era"
         );
         let unstartable = LinkError::Spawn("no such command".to_owned()).into();
-        let pause = fail(&mut paces, &other, &unstartable);
+        let pause = fail_attempt(&mut paces, &other, &unstartable);
         let third = ByteString::literal("third");
-        assert_eq!(began(&mut paces, &third), Err(pause.clone()));
+        assert_eq!(try_attempt(&mut paces, &third), Err(pause.clone()));
         // The cooldown of the unstartable program is over.
         tokio::time::advance(pause.until - Instant::now()).await;
-        assert!(began(&mut paces, &third).is_ok());
-        assert!(began(&mut paces, &other).is_err(), "one tries for all");
+        assert!(try_attempt(&mut paces, &third).is_ok());
+        assert!(
+            try_attempt(&mut paces, &other).is_err(),
+            "one tries for all"
+        );
         paces.on_success();
-        assert!(began(&mut paces, &other).is_ok());
+        assert!(try_attempt(&mut paces, &other).is_ok());
     }
 
     #[tokio::test(start_paused = true)]

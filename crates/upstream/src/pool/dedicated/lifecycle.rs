@@ -110,7 +110,7 @@ impl DialFailure {
 }
 
 impl DedicatedLifecycle {
-    /// Waits until no client can want the connection. Returns the reason.
+    /// Waits until no client can need the connection. Returns the reason.
     async fn wait_unwanted(&self, caller: &Caller) -> &'static str {
         let ended = async {
             match self.lifetime {
@@ -148,8 +148,7 @@ impl DedicatedLifecycle {
                     table
                         .backoffs
                         .on_failure(&self.key, backoff, &error, Instant::now());
-                // A server that speaks one era refuses the other. That is no failure worth a
-                // warning.
+                // A server that speaks one era refuses the other, which is not worth a warning.
                 if !(refused && isolation::is_era_key(&self.key)) {
                     let reason = &*cooldown.reason;
                     tracing::warn!(
@@ -202,7 +201,7 @@ pub(super) async fn run_dedicated(
     } = parameters;
     let credential = common.find_credentials(&settings.name, connect_identity.person.as_ref());
     let opened = tokio::select! {
-        // Polled first: a connection that no client wants is not dialed.
+        // Polled first: a connection that no client needs is not dialed.
         biased;
         reason = lifecycle.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
         opened = dial(&settings, &common, connect_identity,
@@ -324,7 +323,7 @@ async fn run_until_end(
         () = proven => {}
         () = entry.evicted.cancelled() => {}
         () = entry.released.cancelled() => {}
-        reason = health.failed(&connection) => {
+        reason = health.wait_failed(&connection) => {
             tracing::warn!(server, "dedicated connection closed: {reason}");
             lost = Some(reason);
         }
@@ -337,8 +336,7 @@ async fn run_until_end(
         pool.publish_count(server, &metrics);
         return;
     }
-    // A stop closes the link, too. The branch that woke this task first does not tell which came
-    // first.
+    // A stop closes the link, too. The branch that woke this task does not show which came first.
     if stop.is_cancelled() && connection.is_persisted.load(Ordering::Relaxed) {
         connection.server.detach();
     } else if let Some(row) = &row {

@@ -74,7 +74,7 @@ impl NotificationRouter {
                 ConnectionLists::OfEra(lister) => lister.mark_changed(kind),
                 _ => self.reporter.report_maybe_changed(kind),
             },
-            // The elicitation's id tells which of the owner's clients was sent to the page.
+            // The elicitation's id says which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(..) => {
                 self.server.publish(Audience::Everyone, notification)
             }
@@ -95,9 +95,10 @@ impl NotificationRouter {
         match &self.lists {
             ConnectionLists::OfEra(lister) => lister.run_lister(connection).await,
             ConnectionLists::Added(collector) => {
-                let report = |kind| self.reporter.report_changed(kind);
                 collector
-                    .run_collector(&self.server, connection, report)
+                    .run_collector(&self.server, connection, |kind| {
+                        self.reporter.report_changed(kind)
+                    })
                     .await
             }
             ConnectionLists::Shared => std::future::pending().await,

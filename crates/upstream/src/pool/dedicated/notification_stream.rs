@@ -1,6 +1,6 @@
 //! Notification stream of a dedicated connection. Owns its replacement when the owner's demand
 //! changes. Does not know who gets the notifications (`notification_router.rs`). Invariant: the
-//! connection subscribes to what its owner wants, and a gap in the stream is reported.
+//! connection subscribes to what its owner needs, and a gap in the stream is reported.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::connection::subscription_acknowledgement::{
 use crate::supervision_options::BackoffSettings;
 use moongate_model::{Caller, McpServer, Notification};
 
-/// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications.
+/// Subscribes on a dedicated connection to what its owner needs, and publishes the notifications.
 /// Never returns.
 pub(crate) async fn forward_notifications(
     server: &dyn McpServer,
@@ -131,17 +131,15 @@ mod tests {
         }
 
         fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-            let ((sender, receiver), established) = (mpsc::channel(8), CancellationToken::new());
-            let next = |mut receiver: mpsc::Receiver<Notification>| async {
-                Some((receiver.recv().await?, receiver))
-            };
+            let (sender, receiver) = mpsc::channel(8);
+            let established = CancellationToken::new();
             self.streams().push(OpenedStream {
                 sender,
                 established: established.clone(),
             });
             NotificationStream {
                 acknowledged: filter,
-                stream: stream::unfold(receiver, next).boxed(),
+                stream: stream::unfold(receiver, receive).boxed(),
                 established: Some(established),
             }
         }
@@ -159,6 +157,12 @@ mod tests {
         }
 
         fn notify(&self, _: &Arc<Caller>, _: Notification) {}
+    }
+
+    async fn receive(
+        mut receiver: mpsc::Receiver<Notification>,
+    ) -> Option<(Notification, mpsc::Receiver<Notification>)> {
+        Some((receiver.recv().await?, receiver))
     }
 
     fn topics(uri: &str) -> Vec<SubscriptionTopic> {
@@ -215,17 +219,20 @@ mod tests {
             .iter()
             .filter(|stream| !stream.sender.is_closed())
             .count();
-        assert_eq!((server.streams().len(), open), (5, 1));
+        assert_eq!(server.streams().len(), 5);
+        assert_eq!(open, 1);
         for stream in &*server.streams() {
             let _ = stream
                 .sender
                 .try_send(Notification::ListChanged(ItemKind::Tools));
         }
         tokio::time::sleep(ACKNOWLEDGE_TIMEOUT).await;
-        assert_eq!(
-            (received.try_recv().as_deref(), received.try_recv().ok()),
-            (Ok("ListChanged(Tools)"), None)
-        );
+        assert_eq!(received.try_recv().as_deref(), Ok("ListChanged(Tools)"));
+        assert_eq!(received.try_recv().ok(), None);
+    }
+
+    async fn settle() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -235,14 +242,13 @@ mod tests {
         let client = testing::caller(1, Some("s"));
         let _guard = subscriptions.subscribe(&client, topics("x:1"));
         let mut received = forwarding(&subscriptions, &server);
-        let settled = || tokio::time::sleep(Duration::from_secs(1));
-        settled().await;
+        settle().await;
         assert!(
             received.try_recv().is_err(),
             "the server has not taken the subscription"
         );
         server.streams()[0].established.cancel();
-        settled().await;
+        settle().await;
         assert_eq!(
             received.try_recv().as_deref(),
             Ok("x:1"),
@@ -254,7 +260,7 @@ mod tests {
             // Dropping the sender ends the stream.
             server.streams()[n].sender = mpsc::channel(1).0;
             while server.streams().len() < n + 2 {
-                settled().await;
+                settle().await;
             }
             assert!(received.try_recv().is_err(), "there is no subscriber yet");
         }
@@ -266,7 +272,7 @@ mod tests {
                 JsonObject::new(),
             ))
             .unwrap();
-        settled().await;
+        settle().await;
         let mut all: Vec<String> = std::iter::from_fn(|| received.try_recv().ok()).collect();
         all.sort();
         assert_eq!(

@@ -81,7 +81,7 @@ pub(crate) struct UseGuard(pub(super) Arc<DedicatedEntry>);
 pub(super) enum DedicatedLookup {
     /// A connection, or a pending dial.
     Existing(UseGuard),
-    /// A new entry, for which the caller must begin the dial.
+    /// A new entry, for which the caller must start the dial.
     New(UseGuard, ReconnectBackoff),
     /// Too many dials are pending. The time says when to look again at the latest.
     Busy(Instant),
@@ -193,7 +193,7 @@ impl DedicatedPool {
         self.0.lock()
     }
 
-    /// Resets the backoff of a key after an attempt that was a mistake. Another may begin at once.
+    /// Resets the backoff of a key after an attempt that was a mistake. Another may start at once.
     pub(crate) fn reset_backoff(&self, key: &ByteString) {
         self.lock().backoffs.reset(key);
     }
@@ -206,12 +206,11 @@ impl DedicatedPool {
     /// Removes a connection that stays open. Returns false if it is not in the table.
     pub(crate) fn release(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) -> bool {
         let mut table = self.lock();
-        let is_it = |entry: &&mut Arc<DedicatedEntry>| {
-            entry
-                .connection()
-                .is_some_and(|open| Arc::ptr_eq(open, connection))
-        };
-        let Some(entry) = table.connections.get_mut(key).filter(is_it).cloned() else {
+        let found = table.connections.get(key);
+        let Some(entry) = found
+            .filter(|entry| entry.has_connection(connection))
+            .cloned()
+        else {
             return false;
         };
         table.connections.remove(key);
@@ -315,17 +314,10 @@ impl DedicatedPool {
 
     /// Closes the connections of revoked principals. Those of sessions close with their sessions.
     pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
-        // The format is that of `isolation::dedicated_key` and `isolation::principal_key`.
-        let theirs = |key: &ByteString| {
-            let id = key
-                .strip_prefix("principal ")
-                .and_then(|rest| rest.split(',').next()?.parse().ok());
-            id.is_some_and(revoked)
-        };
         let all: Vec<Arc<DedicatedEntry>> = self
             .lock()
             .connections
-            .extract_if(|key, _| theirs(key))
+            .extract_if(|key, _| isolation::principal_of_key(key).is_some_and(revoked))
             .map(|(_, entry)| entry)
             .collect();
         for entry in &all {
@@ -431,6 +423,12 @@ impl DedicatedEntry {
     /// Takes the attempt that opened the connection, if it still counts.
     pub(super) fn take_attempt(&self) -> Option<CountedAttempt> {
         self.attempt.lock().take()
+    }
+
+    /// Returns true if this is the entry of an open connection.
+    fn has_connection(&self, connection: &Arc<UpstreamConnection>) -> bool {
+        self.connection()
+            .is_some_and(|open| Arc::ptr_eq(open, connection))
     }
 
     /// Returns the connection, while it is open.

@@ -13,7 +13,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
 use crate::testing::{
-    ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
+    ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, numbered_tools,
+    settings, settings_http,
 };
 use crate::{NoSink, Upstream};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
@@ -180,10 +181,8 @@ async fn a_list_that_breaks_off_is_asked_for_again() {
         })
         .await;
         assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
-        assert_eq!(
-            (site.opened.load(Ordering::Relaxed), upstream.status().state),
-            (1, UpstreamState::Ready)
-        );
+        assert_eq!(site.opened.load(Ordering::Relaxed), 1);
+        assert_eq!(upstream.status().state, UpstreamState::Ready);
     }
 }
 
@@ -222,15 +221,12 @@ const GREW: &str = "notifications/tools/list_changed";
 
 /// Answers of a server whose tools grow with each call, and which announces no changes.
 fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
-    let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
     let mut result = match method {
         "server/discover" => {
             json!({"supportedVersions": ["2026-07-28"],
                 "capabilities": {"tools": {"listChanged": false}}})
         }
-        "tools/list" => {
-            json!({"tools": (0..tools.load(Ordering::Relaxed)).map(tool).collect::<Vec<_>>()})
-        }
+        "tools/list" => json!({"tools": numbered_tools(tools.load(Ordering::Relaxed))}),
         "tools/call" => {
             tools.fetch_add(1, Ordering::Relaxed);
             json!({"content": []})
@@ -267,7 +263,7 @@ async fn a_change_is_taken_beside_a_call_on_a_pipe() {
         let Some(result) = growing(&tools, method) else {
             return;
         };
-        // Announced beside the call, before its result.
+        // Announced during the call, before its result.
         if method == "tools/call" {
             talk.send(json!({"jsonrpc": "2.0", "method": GREW}));
         }
@@ -297,7 +293,7 @@ async fn a_change_is_taken_on_the_stream_of_a_call() {
     .await;
 }
 
-/// Begins a call of a session. It runs until the answer is sent.
+/// Starts a call of a session. It runs until the answer is sent.
 async fn begin_call(
     site: &SessionSite,
     upstream: &Arc<Upstream>,
@@ -330,10 +326,8 @@ async fn a_session_ends_with_its_last_call() {
         .liveness_triggers
         .record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(
-        (site.opened.load(Ordering::Relaxed), upstream.status().state),
-        (2, UpstreamState::Ready)
-    );
+    assert_eq!(site.opened.load(Ordering::Relaxed), 2);
+    assert_eq!(upstream.status().state, UpstreamState::Ready);
     assert_eq!(site.ended(), [""; 0], "the call still runs in it");
     answer.send(json!({"content": []})).unwrap();
     assert!(running.await.unwrap().is_ok());

@@ -16,7 +16,7 @@ use moongate_jsonrpc::message::{RpcError, RpcRequest, code};
 use moongate_model::{ExchangeEvent, InputKind, InputRequest, InputRequired, StateHolder};
 
 impl LegacyCall {
-    /// Asks the client, or responds in its place.
+    /// Asks the client, or responds on its behalf.
     pub(super) async fn on_request(&mut self, mut request: RpcRequest) -> Option<ExchangeEvent> {
         let about = tasks::task_of(&request.params);
         if self.task.is_other(about.as_ref()) {

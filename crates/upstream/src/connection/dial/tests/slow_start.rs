@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{OddServer, refuse};
+use super::{OddServer, refuse, refuse_revision};
 use crate::testing::ServerSide;
 use moongate_model::UpstreamState;
 
@@ -73,16 +73,7 @@ async fn a_modern_server_that_starts_slowly_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_starts_slowly_and_says_late_that_it_is_modern_gets_no_further_handshake() {
-    let discovers = |talk: &ServerSide, message: &Value| {
-        refuse(
-            talk,
-            message,
-            -32022,
-            "no",
-            &json!({"supported": ["2027-01-01"]}),
-        );
-    };
-    let late = serve_late(Duration::from_secs(8), discovers);
+    let late = serve_late(Duration::from_secs(8), refuse_revision);
     let odd = OddServer::start(UpstreamState::BackingOff, |_| {}, late).await;
     assert_eq!(odd.count("initialize"), 1, "{:?}", odd.methods());
 }

@@ -57,11 +57,12 @@ impl SubscribableServer {
     /// Changes a subscription. An unsubscribe takes 30 times longer than a subscribe, so that the
     /// two can overtake each other.
     fn change(self: &Arc<Self>, more: bool, uri: String) -> ScriptedAnswer {
-        let fails = |left: usize| left.checked_sub(1);
         if more
             && self
                 .fails
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails)
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                    left.checked_sub(1)
+                })
                 .is_ok()
         {
             return ScriptedAnswer::Broken;
@@ -137,7 +138,7 @@ async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
     upstream.subscribe(uris(&["x:1", "x:2"]));
     tokio::time::sleep(SOON * 20).await;
     assert!(server.fails.load(Ordering::Relaxed) > 90);
-    // The retries begin again once the resource is wanted again.
+    // The retries start again once the resource is needed again.
     server.fails.store(0, Ordering::Relaxed);
     upstream.subscribe(uris(&["x:1"]));
     tokio::time::sleep(SOON).await;

@@ -1,6 +1,6 @@
-//! Places of servers, of their rules and of keys, for people who look for them.
+//! Locations of servers, of their rules and of keys, for people who look for them.
 //!
-//! Owns the search in the layers. Does not report problems (`source`). Invariant: a place is a line
+//! Owns the search in the layers. Does not report problems (`source`). Invariant: a location is a line
 //! of a file, as the file was when the config was read.
 
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ const KINDS: [&str; 3] = ["tools", "resources", "prompts"];
 /// Lists of patterns in such a table.
 const LISTS: [&str; 3] = ["allow", "deny", "hide"];
 
-/// Places in the files of a config.
+/// Locations in the files of a config.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigPlaces {
+pub struct ConfigLocations {
     files: Vec<ReadFile>,
-    servers: BTreeMap<String, ServerPlace>,
+    servers: BTreeMap<String, ServerLocation>,
     defaults: RuleLines,
     /// Lines of keys, by list and name.
     keys: BTreeMap<(KeyList, String), FileLine>,
@@ -39,7 +39,7 @@ pub struct ReadFile {
 }
 
 #[derive(Clone, Debug)]
-struct ServerPlace {
+struct ServerLocation {
     line: FileLine,
     rules: RuleLines,
     /// Variables that decide about keys of its entry.
@@ -89,7 +89,7 @@ fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec
     }
 }
 
-/// Search for places in the layers of a config, the weakest of which comes first.
+/// Search for locations in the layers of a config, the weakest of which comes first.
 struct LayerSearch<'a> {
     layers: &'a [ConfigNode],
     sources: &'a ConfigSources,
@@ -129,7 +129,7 @@ impl LayerSearch<'_> {
     }
 
     /// Finds the entries of servers, with their rules and variables.
-    fn servers(&self) -> BTreeMap<String, ServerPlace> {
+    fn servers(&self) -> BTreeMap<String, ServerLocation> {
         let mut lines: BTreeMap<&String, FileLine> = BTreeMap::new();
         for (name, node) in self
             .layers
@@ -137,7 +137,7 @@ impl LayerSearch<'_> {
             .filter_map(|layer| layer.child("servers")?.as_table())
             .flatten()
         {
-            // A later file is stronger. Variables are no place to edit.
+            // A later file is stronger. Variables cannot be edited.
             if let Some(line) = self.line_of(node.key) {
                 lines.insert(name, line);
             }
@@ -148,8 +148,8 @@ impl LayerSearch<'_> {
             .collect()
     }
 
-    fn server(&self, name: &str, line: FileLine) -> ServerPlace {
-        ServerPlace {
+    fn server(&self, name: &str, line: FileLine) -> ServerLocation {
+        ServerLocation {
             line,
             rules: self.rules(&["servers", name]),
             variables: self.variables(name),
@@ -177,7 +177,7 @@ impl LayerSearch<'_> {
                 .rev()
                 .find_map(|layer| layer.child(list.table())?.child("keys"));
             for item in (0..).map_while(|at| found?.child(&format!("[{at}]"))) {
-                // The line of the name: a table of TOML may begin elsewhere.
+                // The line of the name: a TOML table may start elsewhere.
                 let name = item.child("name");
                 if let Some((name, line)) =
                     name.and_then(|name| Some((name.as_text()?, self.line_of(name.span)?)))
@@ -190,8 +190,8 @@ impl LayerSearch<'_> {
     }
 }
 
-impl ConfigPlaces {
-    /// Finds the places. The weakest layer comes first.
+impl ConfigLocations {
+    /// Finds the locations. The weakest layer comes first.
     pub(super) fn find(layers: &[ConfigNode], sources: &ConfigSources) -> Self {
         let files: Vec<ReadFile> = sources
             .files()
@@ -202,7 +202,7 @@ impl ConfigPlaces {
             sources,
             starts: sources.line_starts(),
         };
-        ConfigPlaces {
+        ConfigLocations {
             files,
             servers: search.servers(),
             defaults: search.rules(&["defaults"]),
@@ -223,7 +223,9 @@ impl ConfigPlaces {
 
     /// Returns the variables that decide about keys of a server's entry.
     pub fn server_variables(&self, name: &str) -> &[String] {
-        self.servers.get(name).map_or(&[], |place| &place.variables)
+        self.servers
+            .get(name)
+            .map_or(&[], |server| &server.variables)
     }
 
     /// Returns the file and the line of a key's entry, if a file has it.
@@ -233,7 +235,7 @@ impl ConfigPlaces {
     }
 
     /// Returns the file and the line of a pattern. `kind` is a table of the server, such as
-    /// `tools`, `list` a list in it, such as `deny`, and `index` the place in the list.
+    /// `tools`, `list` a list in it, such as `deny`, and `index` the position in the list.
     pub fn rule(
         &self,
         server: &str,
@@ -241,7 +243,7 @@ impl ConfigPlaces {
         list: &str,
         index: usize,
     ) -> Option<(&Path, usize)> {
-        let own = self.servers.get(server).map(|place| &place.rules);
+        let own = self.servers.get(server).map(|server| &server.rules);
         let found = own.into_iter().chain([&self.defaults]);
         // An own list replaces that of the defaults.
         let lines = found.into_iter().find_map(|rules| {

@@ -1,7 +1,7 @@
-//! Places of settings, for commands that tell which line decides.
+//! Locations of settings, for commands that show which line decides.
 //!
 //! Owns the search for a key in the merged layers. Does not read values (`load`). Invariant: a
-//! setting that a server takes from the defaults has their place.
+//! setting that a server takes from the defaults has their location.
 
 use super::collector::ProblemCollector;
 use super::layers::read_layers;
@@ -12,25 +12,25 @@ use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::{merge, redact};
 
-/// Secrets that are told. Each place costs as much as stands before it on its line.
+/// Most secrets that are reported. Each location costs as much as the text before it on its line.
 const SECRETS_MAX: usize = 100;
 
-/// Settings of a config with their places.
-pub struct SettingPlaces {
+/// Settings of a config with their locations.
+pub struct SettingLocations {
     tree: ConfigNode,
     sources: ConfigSources,
 }
 
-/// Place of a setting.
+/// Location of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingPlace {
+pub struct SettingLocation {
     /// Path of the key, as messages write it.
     pub key: String,
     /// Origin of its value.
     pub origin: ProblemOrigin,
 }
 
-impl SettingPlaces {
+impl SettingLocations {
     /// Reads the layers of a config. Fails if a file cannot be read or parsed.
     pub fn read(options: &LoadOptions<'_>) -> Result<Self, ConfigProblems> {
         let mut faults = ProblemCollector::default();
@@ -38,12 +38,12 @@ impl SettingPlaces {
         let layers = read_layers(options, &mut sources, &mut faults)?;
         let tree = merge::merge(&layers)
             .unwrap_or_else(|_| ConfigNode::table(super::tree::SourceSpan::BUILT_IN));
-        Ok(SettingPlaces { tree, sources })
+        Ok(SettingLocations { tree, sources })
     }
 
     /// Finds a key by its path. Items of a list go by their `name`. `None`: nobody wrote it.
-    pub fn find(&self, keys: &[String]) -> Option<SettingPlace> {
-        // The root is no setting. Its place would be that of whatever came first.
+    pub fn find(&self, keys: &[String]) -> Option<SettingLocation> {
+        // The root isn't a setting. Its location would be that of whatever came first.
         if keys.is_empty() {
             return None;
         }
@@ -56,29 +56,33 @@ impl SettingPlaces {
         };
         [own, defaults].into_iter().flatten().find_map(|path| {
             let node = self.tree.at(&path)?;
-            // A table may span the whole file, so its key marks the place.
+            // A table may span the whole file, so its key marks the location.
             let span = if matches!(node.value, ConfigValue::Table(_)) {
                 node.key
             } else {
                 node.span
             };
             let origin = self.sources.origin(span);
-            (origin != ProblemOrigin::Nowhere).then(|| SettingPlace {
+            (origin != ProblemOrigin::Nowhere).then(|| SettingLocation {
                 key: path.to_string(),
                 origin,
             })
         })
     }
 
-    /// Finds the secrets that stand in files as they are, by their names. The first hundred will
-    /// do.
-    pub fn literal_secrets(&self) -> Vec<SettingPlace> {
+    /// Finds the secrets that are in files in clear, by their names. The first hundred will do.
+    pub fn literal_secrets(&self) -> Vec<SettingLocation> {
         let mut found = Vec::new();
         self.collect_secrets(&self.tree, &ConfigPath::root(), &mut found);
         found
     }
 
-    fn collect_secrets(&self, node: &ConfigNode, path: &ConfigPath, found: &mut Vec<SettingPlace>) {
+    fn collect_secrets(
+        &self,
+        node: &ConfigNode,
+        path: &ConfigPath,
+        found: &mut Vec<SettingLocation>,
+    ) {
         match &node.value {
             _ if found.len() == SECRETS_MAX => {}
             ConfigValue::Table(table) => {
@@ -98,7 +102,7 @@ impl SettingPlaces {
                 }
                 let origin = self.sources.origin(node.span);
                 if matches!(origin, ProblemOrigin::File { .. }) {
-                    found.push(SettingPlace {
+                    found.push(SettingLocation {
                         key: path.to_string(),
                         origin,
                     });
@@ -113,10 +117,10 @@ impl SettingPlaces {
         for key in keys {
             path = match &self.tree.at(&path)?.value {
                 ConfigValue::List(items) => {
-                    let named = |item: &ConfigNode| {
+                    let index = items.iter().position(|item| {
                         item.child("name").and_then(ConfigNode::as_text) == Some(key)
-                    };
-                    path.item(items.iter().position(named)?)
+                    });
+                    path.item(index?)
                 }
                 _ => path.key(key),
             };
@@ -149,29 +153,24 @@ mod tests {
             paths: vec![path],
             ..LoadOptions::default()
         };
-        let places = SettingPlaces::read(&options).unwrap();
-        let find = |keys: &[&str]| {
-            let place =
-                places.find(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>())?;
-            let ProblemOrigin::File { line, .. } = place.origin else {
-                panic!("{place:?}")
-            };
-            Some((place.key, line))
-        };
+        let locations = SettingLocations::read(&options).unwrap();
         assert_eq!(
-            find(&["servers", "a", "tools", "deny"]),
+            find(&locations, &["servers", "a", "tools", "deny"]),
             Some(("defaults.tools.deny".to_owned(), 2))
         );
         assert_eq!(
-            find(&["servers", "b", "tools", "deny"]),
+            find(&locations, &["servers", "b", "tools", "deny"]),
             Some(("servers.b.tools.deny".to_owned(), 7))
         );
         assert_eq!(
-            find(&["auth", "keys", "ci", "tools"]),
+            find(&locations, &["auth", "keys", "ci", "tools"]),
             Some(("auth.keys[0].tools".to_owned(), 10))
         );
-        assert_eq!(find(&["servers", "b"]), Some(("servers.b".to_owned(), 5)));
-        let secrets: Vec<String> = places
+        assert_eq!(
+            find(&locations, &["servers", "b"]),
+            Some(("servers.b".to_owned(), 5))
+        );
+        let secrets: Vec<String> = locations
             .literal_secrets()
             .into_iter()
             .map(|secret| secret.key)
@@ -183,12 +182,17 @@ mod tests {
             "servers.d.args[0]",
         ];
         assert_eq!(secrets, [&["auth.keys[1].key"], &of_servers[..]].concat());
-        assert_eq!(
-            (
-                find(&["auth", "keys", "cd"]),
-                find(&["views", "v", "tools"])
-            ),
-            (None, None)
-        );
+        assert_eq!(find(&locations, &["auth", "keys", "cd"]), None);
+        assert_eq!(find(&locations, &["views", "v", "tools"]), None);
+    }
+
+    /// Finds the key and the line of a setting.
+    fn find(locations: &SettingLocations, keys: &[&str]) -> Option<(String, usize)> {
+        let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+        let location = locations.find(&keys)?;
+        let ProblemOrigin::File { line, .. } = location.origin else {
+            panic!("{location:?}")
+        };
+        Some((location.key, line))
     }
 }

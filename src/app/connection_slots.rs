@@ -19,15 +19,15 @@ const CLIENTS_MIN: u64 = 8;
 
 /// Most connections of the listeners.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ConnectionPlaces {
+pub(super) struct ConnectionSlots {
     pub(super) clients: usize,
     pub(super) operators: usize,
 }
 
-impl ConnectionPlaces {
+impl ConnectionSlots {
     /// Returns the configured limits, or as much as the open files allow.
     pub(super) fn within_open_files(limits: &LimitSettings) -> Self {
-        let configured = ConnectionPlaces {
+        let configured = ConnectionSlots {
             clients: limits.connections,
             operators: limits.admin_connections,
         };
@@ -47,17 +47,18 @@ impl ConnectionPlaces {
 
     /// Returns what is left of `files`, of which `open` are open before the first connection.
     fn within(&self, files: u64, open: u64) -> Self {
-        let least = |configured: usize, files: u64| {
-            configured.min(usize::try_from(files).unwrap_or(usize::MAX))
-        };
-        let operators = least(self.operators, (files / OPERATORS_PART).max(1));
+        let operators = lower_limit(self.operators, (files / OPERATORS_PART).max(1));
         let reserved = (files / RESERVED_PART).min(RESERVED_MAX);
         let taken = open + reserved + PROBES + u64::try_from(operators).unwrap_or(u64::MAX);
-        ConnectionPlaces {
-            clients: least(self.clients, files.saturating_sub(taken).max(CLIENTS_MIN)),
+        ConnectionSlots {
+            clients: lower_limit(self.clients, files.saturating_sub(taken).max(CLIENTS_MIN)),
             operators,
         }
     }
+}
+
+fn lower_limit(configured: usize, files: u64) -> usize {
+    configured.min(usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn clients_leave_files_for_all_others() {
-        let default = ConnectionPlaces {
+        let default = ConnectionSlots {
             clients: 16_384,
             operators: 256,
         };
@@ -81,11 +82,11 @@ mod tests {
         ] {
             assert_eq!(
                 default.within(files, open),
-                ConnectionPlaces { clients, operators },
+                ConnectionSlots { clients, operators },
                 "{files}"
             );
         }
-        let small = ConnectionPlaces {
+        let small = ConnectionSlots {
             clients: 3,
             operators: 1,
         };
