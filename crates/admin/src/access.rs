@@ -15,11 +15,11 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::admin_state::AdminState;
-use crate::cookie::cookie_hash;
-use crate::sign_in::KeyAttempt;
+use crate::sign_in::COOKIE;
 use moongate_access::auth::{
     AdminKey, AuthError, KeyHash, MetricsAccess, UNKNOWN_KEY, bearer_hash,
 };
+use moongate_browser::KeyAttempt;
 use moongate_listener::{PeerAddress, SlotRequest, json_response};
 
 /// Routes of the API that take a key instead of needing one. A test compares them with the table of
@@ -166,8 +166,11 @@ fn find_grant(
     }
     // A program that sends a key expects that one to count.
     if !headers.contains_key(header::AUTHORIZATION)
-        && let Some(session) = cookie_hash(headers)
-        && let Some(key) = admin.sign_in.sessions.find(&session, &access)
+        && let Some(session) = COOKIE.hash_in(headers)
+        && let Some(key) = admin
+            .sign_in
+            .sessions
+            .find(&session, |key| access.find(key))
     {
         admin.sign_in.key_uses.record(key);
         return Ok(AccessGrant::Key {

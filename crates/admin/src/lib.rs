@@ -12,7 +12,6 @@ mod config_change;
 mod config_control;
 mod config_view;
 mod connect;
-mod cookie;
 mod differing_server;
 mod doctor;
 mod endpoint_cost;

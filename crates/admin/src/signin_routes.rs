@@ -8,17 +8,17 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State as Shared;
 use axum::response::Response;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, StatusCode, Uri, header};
 
 use crate::access::{AccessGrant, KeyCarrier, refuse_guesses};
 use crate::admin_state::AdminState;
-use crate::cookie::{BrowserPath, CLEAR_COOKIES, cookie_hash};
 use crate::json_answer::json;
 use crate::json_body::JsonBody;
 use crate::operator_check::{SameSite, Viewer, is_direct};
-use crate::sign_in::{KeyAttempt, TICKET_LIFETIME};
+use crate::sign_in::COOKIE;
 use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};
 use moongate_api::{SignInRequest, SignInTicket, SignOutReport, SignedInOperator};
+use moongate_browser::{BrowserPath, KeyAttempt, TICKET_LIFETIME};
 use moongate_listener::{PeerAddress, json_response};
 use moongate_telemetry::DeniedRule;
 
@@ -83,18 +83,17 @@ pub(super) async fn sign_in(
         KeyAttempt::Refused(wait) => return refuse_guesses(&admin, wait),
     };
     // A browser has one session: the earlier one of its cookie ends.
-    if let Some(earlier) = cookie_hash(&headers) {
+    if let Some(earlier) = COOKIE.hash_in(&headers) {
         admin.sign_in.sessions.end(&earlier);
     }
-    let cookie = path.set_cookie(&admin.sign_in.sessions.begin(key.hash));
+    let cookie = COOKIE.set(path, &admin.sign_in.sessions.start(key.hash));
     let address = peer.map_or_else(|| "local".to_owned(), |address| address.to_string());
     tracing::info!(key = key.name, address, "operator signed in");
     let mut response = json(
         StatusCode::OK,
         &signed_in_operator(Some((&key.name, key.role)), "session"),
     );
-    // The secret is made of letters, digits, `-` and `_`.
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+    if let Some(cookie) = cookie {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response
@@ -106,7 +105,7 @@ pub(super) async fn sign_out(
     Shared(admin): Shared<Arc<AdminState>>,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(session) = cookie_hash(&headers) {
+    if let Some(session) = COOKIE.hash_in(&headers) {
         admin.sign_in.sessions.end(&session);
     }
     let mut response = json(
@@ -116,7 +115,7 @@ pub(super) async fn sign_out(
         },
     );
     // By both names: an earlier sign-in may have come another way.
-    for cookie in CLEAR_COOKIES {
+    for cookie in COOKIE.clear() {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
     response

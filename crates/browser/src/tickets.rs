@@ -1,7 +1,6 @@
 //! Tickets: secrets that a browser trades for a session, so that nobody pastes a key into a URL.
 //!
-//! Owns their table. Does not decide who gets one (`signin_routes.rs`). Invariant: a ticket works
-//! once, for a minute.
+//! Owns their table. Does not decide who gets one. Invariant: a ticket works once, for a minute.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,28 +8,32 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::new_secret;
-use moongate_access::auth::{AdminAccess, KeyHash};
+use crate::new_secret;
+use moongate_access::auth::KeyHash;
 
 /// Time in which a ticket must be traded.
-pub(crate) const TICKET_LIFETIME: Duration = Duration::from_secs(60);
+pub const TICKET_LIFETIME: Duration = Duration::from_secs(60);
 /// Maximum number of tickets. The oldest makes room.
 const TICKETS_MAX: usize = 32;
 
-/// Tickets, the oldest first.
-#[derive(Default)]
-pub(crate) struct TicketTable(Mutex<VecDeque<SignInTicket>>);
+/// Tickets, the oldest first. `H` identifies their holders.
+pub struct TicketTable<H>(Mutex<VecDeque<SignInTicket<H>>>);
 
-struct SignInTicket {
+struct SignInTicket<H> {
     hash: KeyHash,
-    /// Hash of the key whose holder asked for it.
-    key: KeyHash,
+    holder: H,
     made: Instant,
 }
 
-impl TicketTable {
-    /// Makes a ticket for the holder of a key.
-    pub(crate) fn issue(&self, key: KeyHash) -> String {
+impl<H> Default for TicketTable<H> {
+    fn default() -> Self {
+        TicketTable(Mutex::default())
+    }
+}
+
+impl<H> TicketTable<H> {
+    /// Makes a ticket.
+    pub fn issue(&self, holder: H) -> String {
         let secret = new_secret();
         let made = Instant::now();
         let mut tickets = self.0.lock();
@@ -39,14 +42,14 @@ impl TicketTable {
         }
         tickets.push_back(SignInTicket {
             hash: KeyHash::of(&secret),
-            key,
+            holder,
             made,
         });
         secret
     }
 
-    /// Removes a ticket, and returns the hash of its key if it is still good.
-    pub(crate) fn redeem(&self, hash: &KeyHash) -> Option<KeyHash> {
+    /// Removes a ticket, and returns its holder if it is still good.
+    pub fn redeem(&self, hash: &KeyHash) -> Option<H> {
         let now = Instant::now();
         let mut tickets = self.0.lock();
         tickets.retain(|ticket| now < ticket.made + TICKET_LIFETIME);
@@ -54,14 +57,12 @@ impl TicketTable {
             .iter()
             .position(|ticket| ticket.hash.matches(hash))?;
         // Found and removed under one lock: two requests cannot both trade the same ticket.
-        tickets.remove(at).map(|ticket| ticket.key)
+        tickets.remove(at).map(|ticket| ticket.holder)
     }
 
-    /// Ends the tickets of removed keys.
-    pub(crate) fn end_removed(&self, access: &AdminAccess) {
-        self.0
-            .lock()
-            .retain(|ticket| access.find(&ticket.key).is_some());
+    /// Ends the tickets of all other holders.
+    pub fn retain(&self, stays: impl Fn(&H) -> bool) {
+        self.0.lock().retain(|ticket| stays(&ticket.holder));
     }
 }
 
@@ -82,7 +83,7 @@ mod tests {
         let first = KeyHash::of(&tickets.issue(key));
         let others: Vec<String> = (0..TICKETS_MAX).map(|_| tickets.issue(key)).collect();
         assert_eq!(tickets.redeem(&first), None, "it made room");
-        tickets.end_removed(&AdminAccess::default());
+        tickets.retain(|_| false);
         assert!(
             others
                 .iter()

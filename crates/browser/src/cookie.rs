@@ -1,6 +1,6 @@
 //! Cookie of a browser that has signed in.
 //!
-//! Owns its names, its attributes and the choice between them. Does not know sessions (`sign_in`).
+//! Owns its attributes and the choice between its names. Does not know sessions (`sessions`).
 //! Invariant: a cookie leaves a browser only over TLS, or stays on its machine.
 
 use http::{HeaderMap, HeaderValue, Uri, header};
@@ -8,14 +8,19 @@ use http::{HeaderMap, HeaderValue, Uri, header};
 use moongate_access::auth::KeyHash;
 use moongate_listener::{is_loopback_host, request_hosts};
 
-/// Name behind a proxy with TLS. Browsers take this prefix only over TLS, and from no other host.
-const TLS_NAME: &str = "__Host-moongate";
-/// Name on loopback without TLS.
-const PLAIN_NAME: &str = "moongate_admin";
+/// Names of one page's cookie.
+#[derive(Clone, Copy, Debug)]
+pub struct CookieNames {
+    /// Name behind a proxy with TLS. With the prefix `__Host-`, browsers take it only over TLS, and
+    /// from no other host.
+    pub tls: &'static str,
+    /// Name on loopback without TLS.
+    pub plain: &'static str,
+}
 
 /// Way from the browser to the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BrowserPath {
+pub enum BrowserPath {
     /// TLS, which a proxy before the listener ends.
     Tls,
     /// No network: the browser is on this machine, or at the other end of a tunnel.
@@ -26,7 +31,7 @@ impl BrowserPath {
     /// Finds the way of a request, or `None` if a cookie would cross a network in plain text.
     ///
     /// A browser states in `Origin` how it reached the page, and no proxy or script changes that.
-    pub(super) fn of(headers: &HeaderMap, uri: &Uri) -> Option<Self> {
+    pub fn of(headers: &HeaderMap, uri: &Uri) -> Option<Self> {
         let origin = headers
             .get(header::ORIGIN)
             .map(|origin| origin.to_str().unwrap_or_default());
@@ -42,34 +47,48 @@ impl BrowserPath {
             .then_some(BrowserPath::Loopback)
     }
 
-    /// Returns the header that hands a session's secret to the browser. It lives as long as the
-    /// browser.
-    pub(super) fn set_cookie(self, secret: &str) -> String {
+    /// Returns the attributes of a cookie on this way.
+    fn attributes(self) -> &'static str {
         match self {
-            BrowserPath::Tls => {
-                format!("{TLS_NAME}={secret}; Secure; HttpOnly; SameSite=Strict; Path=/")
-            }
+            BrowserPath::Tls => "Secure; HttpOnly; SameSite=Strict; Path=/",
             // Without `Secure`: not every browser keeps such a cookie over plain HTTP, even on
             // loopback.
-            BrowserPath::Loopback => {
-                format!("{PLAIN_NAME}={secret}; HttpOnly; SameSite=Strict; Path=/")
-            }
+            BrowserPath::Loopback => "HttpOnly; SameSite=Strict; Path=/",
         }
     }
 }
 
-/// Headers that remove the cookie, by either name.
-pub(super) const CLEAR_COOKIES: [HeaderValue; 2] = [
-    HeaderValue::from_static(
-        "__Host-moongate=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/",
-    ),
-    HeaderValue::from_static("moongate_admin=; Max-Age=0; HttpOnly; SameSite=Strict; Path=/"),
-];
+impl CookieNames {
+    fn on(self, path: BrowserPath) -> &'static str {
+        match path {
+            BrowserPath::Tls => self.tls,
+            BrowserPath::Loopback => self.plain,
+        }
+    }
 
-/// Returns the hash of the secret in a request's cookie.
-pub(super) fn cookie_hash(headers: &HeaderMap) -> Option<KeyHash> {
-    // The name for TLS first: a page on another port of this host can set the plain one.
-    hash_of_cookie(headers, TLS_NAME).or_else(|| hash_of_cookie(headers, PLAIN_NAME))
+    /// Returns the header that hands a session's secret to the browser. It lives as long as the
+    /// browser. `None`: a name or the secret has characters that a header can't have.
+    pub fn set(self, path: BrowserPath, secret: &str) -> Option<HeaderValue> {
+        let name = self.on(path);
+        HeaderValue::from_str(&format!("{name}={secret}; {}", path.attributes())).ok()
+    }
+
+    /// Returns the headers that remove the cookie, by either name.
+    pub fn clear(self) -> impl Iterator<Item = HeaderValue> {
+        [BrowserPath::Tls, BrowserPath::Loopback]
+            .into_iter()
+            .filter_map(move |path| {
+                let name = self.on(path);
+                let attributes = path.attributes();
+                HeaderValue::from_str(&format!("{name}=; Max-Age=0; {attributes}")).ok()
+            })
+    }
+
+    /// Returns the hash of the secret in a request's cookie.
+    pub fn hash_in(self, headers: &HeaderMap) -> Option<KeyHash> {
+        // The name for TLS first: a page on another port of this host can set the plain one.
+        hash_of_cookie(headers, self.tls).or_else(|| hash_of_cookie(headers, self.plain))
+    }
 }
 
 /// Returns the hash of a cookie's value.
@@ -89,6 +108,11 @@ fn hash_of_cookie(headers: &HeaderMap, wanted: &str) -> Option<KeyHash> {
 mod tests {
     use super::*;
 
+    const NAMES: CookieNames = CookieNames {
+        tls: "__Host-moongate",
+        plain: "moongate_admin",
+    };
+
     fn browser_path(host: &str, origin: Option<&'static str>) -> Option<BrowserPath> {
         let mut headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
         headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
@@ -99,7 +123,7 @@ mod tests {
         let headers = cookies
             .iter()
             .map(|value| (header::COOKIE, HeaderValue::from_static(value)));
-        cookie_hash(&headers.collect())
+        NAMES.hash_in(&headers.collect())
     }
 
     #[test]
@@ -151,5 +175,25 @@ mod tests {
             Some(KeyHash::of("t"))
         );
         assert_eq!(hash_in(&["xmoongate_admin=s", "moongate_admin"]), None);
+    }
+
+    #[test]
+    fn a_cookie_is_set_and_removed_with_the_same_attributes() {
+        let set = NAMES.set(BrowserPath::Tls, "s").unwrap();
+        assert_eq!(
+            set,
+            "__Host-moongate=s; Secure; HttpOnly; SameSite=Strict; Path=/"
+        );
+        let set = NAMES.set(BrowserPath::Loopback, "s").unwrap();
+        assert_eq!(set, "moongate_admin=s; HttpOnly; SameSite=Strict; Path=/");
+        let cleared: Vec<HeaderValue> = NAMES.clear().collect();
+        assert_eq!(
+            cleared,
+            [
+                "__Host-moongate=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/",
+                "moongate_admin=; Max-Age=0; HttpOnly; SameSite=Strict; Path=/",
+            ]
+        );
+        assert_eq!(NAMES.set(BrowserPath::Tls, "a\nb"), None);
     }
 }

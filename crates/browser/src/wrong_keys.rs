@@ -24,11 +24,11 @@ const NETWORK_BITS: u32 = 64;
 
 /// Limit of wrong keys for each address.
 #[derive(Default)]
-pub(crate) struct WrongKeyLimit(Mutex<HashMap<Option<IpAddr>, WrongGuesses>>);
+pub struct WrongKeyLimit(Mutex<HashMap<Option<IpAddr>, WrongGuesses>>);
 
 /// Outcome of a comparison of keys.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum KeyAttempt<T> {
+pub enum KeyAttempt<T> {
     /// The key is right.
     Right(T),
     /// The key is wrong.
@@ -51,7 +51,7 @@ impl WrongKeyLimit {
     /// A right key passes, however many wrong ones came before: programs with an old key may share
     /// the address, and would lock an operator out. Keys are too long to be guessed, so that
     /// nothing is lost by it.
-    pub(crate) fn attempt<T>(
+    pub fn attempt<T>(
         &self,
         address: Option<IpAddr>,
         hash: KeyHash,
