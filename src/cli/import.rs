@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::cli::admin::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
@@ -129,7 +130,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let (places, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let shown = match args.format {
         TableFormat::Table => import_table(&rows),
-        TableFormat::Json => json(&rows, &config.target),
+        TableFormat::Json => json(&rows, &config.target)?,
     };
     // The list comes before the question, so that the answer is an informed one.
     std::io::stdout().write_all(shown.as_bytes())?;
@@ -361,34 +362,67 @@ fn is_new(name: &str, rows: &[ImportRow]) -> bool {
         .any(|row| row.state.is_new() && row.server.name == name)
 }
 
-/// Encodes the servers, with masked settings.
-fn json(rows: &[ImportRow], target: &Path) -> String {
-    let servers: Vec<Value> = rows
-        .iter()
-        .map(|row| {
-            let state = match &row.state {
+/// Servers that were found, as scripts read them.
+#[derive(Serialize)]
+struct FoundServers<'a> {
+    file: String,
+    servers: Vec<ListedServer<'a>>,
+}
+
+/// Server that was found, with masked settings.
+#[derive(Serialize)]
+struct ListedServer<'a> {
+    name: &'a str,
+    origin: &'a str,
+    state: &'static str,
+    settings: &'a Map<String, Value>,
+    notes: &'a [String],
+    /// Name in its client's file, if the server got another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    was: Option<&'a str>,
+    /// Name of the server that is there already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same_as: Option<&'a str>,
+    /// Settings that the server lacks that is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks: Option<Vec<String>>,
+}
+
+impl<'a> ListedServer<'a> {
+    fn of(row: &'a ImportRow) -> Self {
+        let mut listed = ListedServer {
+            name: &row.server.name,
+            origin: &row.origin,
+            state: match &row.state {
                 ImportState::New | ImportState::Renamed { .. } => "new",
                 ImportState::Same { .. } => "same",
                 ImportState::Differs { .. } => "differs",
                 ImportState::Own => "own",
                 ImportState::Broken => "broken",
-            };
-            let mut server = json!({
-                "name": row.server.name, "origin": row.origin, "state": state,
-                "settings": row.server.masked, "notes": row.server.notes,
-            });
-            match &row.state {
-                ImportState::Renamed { from } => server["was"] = json!(from),
-                ImportState::Same { name } => server["same_as"] = json!(name),
-                ImportState::Differs { name, lacks } => {
-                    server["same_as"] = json!(name);
-                    server["lacks"] = lacks.iter().map(MissingSetting::path).collect();
-                }
-                _ => {}
+            },
+            settings: &row.server.masked,
+            notes: &row.server.notes,
+            was: None,
+            same_as: None,
+            lacks: None,
+        };
+        match &row.state {
+            ImportState::Renamed { from } => listed.was = Some(from),
+            ImportState::Same { name } => listed.same_as = Some(name),
+            ImportState::Differs { name, lacks } => {
+                listed.same_as = Some(name);
+                listed.lacks = Some(lacks.iter().map(MissingSetting::path).collect());
             }
-            server
-        })
-        .collect();
-    let file = json!({ "file": target.display().to_string(), "servers": servers });
-    format!("{file:#}\n")
+            ImportState::New | ImportState::Own | ImportState::Broken => {}
+        }
+        listed
+    }
+}
+
+fn json(rows: &[ImportRow], target: &Path) -> serde_json::Result<String> {
+    let found = FoundServers {
+        file: target.display().to_string(),
+        servers: rows.iter().map(ListedServer::of).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&found)? + "\n")
 }

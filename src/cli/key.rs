@@ -7,10 +7,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use crate::cli::admin::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::process::{block_on, print_message};
-use moongate_access::auth::{KeyHash, is_key_name, new_key};
+use moongate_access::auth::{AdminRole, KeyHash, is_key_name, new_key};
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
 
 /// Message about the first key of clients.
@@ -112,15 +114,24 @@ async fn write_entry(
     Ok(code)
 }
 
+/// Entry of a key in the config.
+#[derive(Serialize)]
+struct KeyEntry {
+    name: String,
+    hash: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+}
+
 /// Returns the entry of a key, as an edit of the config takes it.
 pub(super) fn entry_value(list: KeyList, name: &str, key: &str) -> serde_json::Value {
-    // A dollar sign is doubled, or it would start a reference.
-    let mut entry = serde_json::json!({ "name": without_references(name),
-        "hash": KeyHash::of(key).to_string() });
-    if list == KeyList::Operators {
-        entry["role"] = "operate".into();
-    }
-    entry
+    let entry = KeyEntry {
+        // A dollar sign is doubled, or it would start a reference.
+        name: without_references(name),
+        hash: KeyHash::of(key).to_string(),
+        role: (list == KeyList::Operators).then(|| AdminRole::Operate.name()),
+    };
+    serde_json::to_value(entry).unwrap_or_default()
 }
 
 /// Table of the config that a key goes into.

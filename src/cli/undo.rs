@@ -5,9 +5,10 @@
 //! exact bytes from before the edit, or stays as it is.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::cli::client::table::columns;
 use crate::cli::config_edit::{EditArgs, show_edit};
@@ -83,8 +84,8 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
 fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCode> {
     let text = match format {
         TableFormat::Json => {
-            let edits: Value = edits.iter().map(edit_json).collect();
-            format!("{:#}\n", json!({ "edits": edits }))
+            let edits = edits.iter().map(ListedEdit::of).collect();
+            serde_json::to_string_pretty(&ListedEdits { edits })? + "\n"
         }
         TableFormat::Table if edits.is_empty() => String::new(),
         TableFormat::Table => columns(
@@ -99,11 +100,33 @@ fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-fn edit_json(edit: &PastEdit) -> Value {
-    let author = edit.author.as_ref();
-    let via = author.map(EditAuthor::way);
-    let by = author.and_then(EditAuthor::operator);
-    json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via, "by": by })
+/// List of edits, as scripts read it.
+#[derive(Serialize)]
+struct ListedEdits<'a> {
+    edits: Vec<ListedEdit<'a>>,
+}
+
+/// Edit that can be undone.
+#[derive(Serialize)]
+struct ListedEdit<'a> {
+    at: &'a str,
+    summary: &'a str,
+    file: &'a Path,
+    via: Option<&'a str>,
+    by: Option<&'a str>,
+}
+
+impl<'a> ListedEdit<'a> {
+    fn of(edit: &'a PastEdit) -> Self {
+        let author = edit.author.as_ref();
+        ListedEdit {
+            at: &edit.at,
+            summary: &edit.summary,
+            file: &edit.file,
+            via: author.map(EditAuthor::way),
+            by: author.and_then(EditAuthor::operator),
+        }
+    }
 }
 
 fn edit_row(edit: &PastEdit) -> Vec<String> {
