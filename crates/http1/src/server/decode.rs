@@ -57,9 +57,13 @@ pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<Simple
             CONNECTION if !header.value.eq_ignore_ascii_case(b"keep-alive") => return None,
             _ => {}
         }
-        // The slices keep the copy alive, not the connection's read buffer.
-        let value =
-            HeaderValue::from_maybe_shared(whole.slice_ref_of(bytes, header.value)?).ok()?;
+        let value = match common_value(header.value) {
+            Some(value) => value,
+            // The slices keep the copy alive, not the connection's read buffer.
+            None => {
+                HeaderValue::from_maybe_shared(whole.slice_ref_of(bytes, header.value)?).ok()?
+            }
+        };
         map.append(name, value);
     }
     let mut head = http::Request::new(()).into_parts().0;
@@ -69,6 +73,22 @@ pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<Simple
         head,
         size,
         length: length?,
+    })
+}
+
+/// Returns a value that many requests have. A constant needs no check of its bytes, and no reference
+/// to the copy.
+fn common_value(value: &[u8]) -> Option<HeaderValue> {
+    Some(match value {
+        b"application/json" => const { HeaderValue::from_static("application/json") },
+        b"application/json, text/event-stream" => {
+            const { HeaderValue::from_static("application/json, text/event-stream") }
+        }
+        b"text/event-stream, application/json" => {
+            const { HeaderValue::from_static("text/event-stream, application/json") }
+        }
+        b"keep-alive" => const { HeaderValue::from_static("keep-alive") },
+        _ => return None,
     })
 }
 
