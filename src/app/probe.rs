@@ -106,15 +106,15 @@ pub(super) async fn probe_for_operator(
         }))) => ProbeReport::NeedsLogin(format!("it answers with HTTP status {status}")),
         Err(ProbeFailure::Connect(error)) => failed(
             error.to_string(),
-            "check the address, and whether the server runs",
+            "check the address, and that the server is running",
         ),
         Err(ProbeFailure::List(message)) => failed(
             format!("it does not list its tools: {message}"),
-            "the server has a problem of its own",
+            "the server itself has a problem",
         ),
         Err(ProbeFailure::Late) => failed(
             format!("no answer within {limit:?}"),
-            "a slow server may still work: its own limits are longer",
+            "a slow server may still work, because its own limits are longer",
         ),
     }
 }
@@ -141,15 +141,15 @@ async fn refusal(
     // Redirects need no check: they are followed within the origin only.
     let is_refused = settings.metadata == MetadataAccess::Refused;
     (is_refused && is_metadata_target(&settings.connect, limit).await).then(|| {
-        let message = "this is the address of a cloud's metadata service, and it is never \
-                       connected to from here";
-        failed(message.to_owned(), "type the address of an MCP server")
+        let message = "this is the address of a cloud metadata service, which Moongate never \
+                       connects to from here";
+        failed(message.to_owned(), "enter the address of an MCP server")
     })
 }
 
 fn not_allowed() -> ProbeReport {
     failed(
-        "it starts a program or uses a file of this machine".to_owned(),
+        "it starts a program or uses a file on this machine".to_owned(),
         "`admin.allow_commands` would allow it",
     )
 }

@@ -472,7 +472,8 @@ impl ConfigReloader {
         if !difference.needs_restart.is_empty() {
             let names = difference.needs_restart.join(", ");
             tracing::warn!(
-                "{names}: the change needs a restart of the gateway; until then the old value holds"
+                "settings changed that need a restart of the gateway, the old values hold until \
+                 then: {names}"
             );
         }
     }

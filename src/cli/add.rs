@@ -25,11 +25,11 @@ Examples:
   moongate add team https://mcp.example.com/mcp -H 'Authorization: Bearer ${TEAM_TOKEN}'
   moongate add notes -- npx -y some-mcp-server@1.2.3
   moongate add deepwiki                a popular server, by its name; `moongate popular` lists them
-  moongate add files ~/notes           one that needs to know a folder
+  moongate add files ~/notes           one that needs a folder
   pbpaste | moongate add -             any client's config, a server.json, a URL, `claude mcp add \
   ...` or `npx ...`
 
-Before it writes, it connects to the server. A fault that only a change of the settings can heal \
+The command connects to the server before it writes. A fault that only other settings can fix \
 is an error.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
@@ -38,10 +38,10 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct AddArgs {
-    /// The server's name, which stands before the names of its tools; `-` reads servers from stdin
+    /// The server's name, which becomes the prefix of its tools; `-` reads servers from stdin
     #[arg(value_name = "NAME|POPULAR|-")]
     name: String,
-    /// The server's URL; or what a popular server needs to know
+    /// The server's URL, or the arguments of a popular server
     #[arg(value_name = "URL|ARGUMENT", conflicts_with = "command")]
     targets: Vec<String>,
     /// The server's URL, as other programs spell it
@@ -57,10 +57,10 @@ pub struct AddArgs {
     /// A variable for the command, `NAME=value` (repeatable)
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// How to speak to the URL: `http`, `sse` or `ws`; default: what the server answers to
+    /// Transport for the URL: `http`, `sse` or `ws`; default: the one that the server answers
     #[arg(long, short = 't', value_name = "TRANSPORT")]
     transport: Option<String>,
-    /// Only tools that fit this pattern (repeatable)
+    /// Only tools that match this pattern (repeatable)
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
     /// Add it switched off
@@ -147,7 +147,7 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
         let verdicts = add_probe::probe_all(&prepared, &names).await;
         is_announced = verdicts.contains(&ProbeVerdict::AddUnready);
         if verdicts.contains(&ProbeVerdict::Refuse) {
-            print_message("`--no-probe` adds it without this look");
+            print_message("`--no-probe` adds it without this check");
             code = ExitCode::FAILURE;
             let mut kept = verdicts
                 .iter()
@@ -195,8 +195,8 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
         || args.transport.is_some()
         || args.rename.is_some();
     if with_more {
-        let message = "with `-`, the text on stdin says it all: only --off, --no-probe and the \
-                       config's flags go with it";
+        let message = "with `-`, everything comes from stdin: the only other flags are --off, \
+                       --no-probe and the config's";
         return Err(SourceError::Usage(message.to_owned()));
     }
     let env = environment();
@@ -245,7 +245,8 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     let popular = popular_server(&args.name).filter(|_| is_popular(args));
     if args.rename.is_some() && popular.is_none() {
         return Err(
-            "--name is for popular servers: the first word is the name of all others".to_owned(),
+            "--name is for popular servers: for other servers, the first word is the name"
+                .to_owned(),
         );
     }
     let mut settings = match popular {
@@ -259,7 +260,7 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
             Some(transport @ ("sse" | "ws")) => {
                 drop(settings.insert("transport".to_owned(), json!(transport)))
             }
-            Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),
+            Some(other) => return Err(format!("--transport {other:?}: use http, sse or ws")),
         }
         let bearer = args
             .bearer_token_env_var
@@ -277,12 +278,12 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
             ':',
         )?;
         if !args.env.is_empty() {
-            return Err("--env is for commands; a header goes with --header".to_owned());
+            return Err("--env is for commands; use --header for a header".to_owned());
         }
     } else {
         insert_pairs(&mut settings, "env", &args.env, '=')?;
         if !args.headers.is_empty() || args.bearer_token_env_var.is_some() {
-            return Err("--header is for URLs; a variable goes with --env".to_owned());
+            return Err("--header is for URLs; use --env for a variable".to_owned());
         }
     }
     if !args.only.is_empty() {
@@ -358,7 +359,8 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
         }
         (Some(word), _) => {
             return Err(format!(
-                "{word:?} is no URL; a command goes behind `--`: moongate add {name} -- {word} …{}",
+                "{word:?} is not a URL; a command goes after `--`: moongate add {name} -- {word} \
+                 …{}",
                 suggest(name)
             ));
         }
@@ -414,7 +416,7 @@ fn insert_pairs(
             .filter(|(name, _)| !name.trim().is_empty())
         else {
             return Err(format!(
-                "{pair:?} has no name and value with `{separator}` between them"
+                "{pair:?} is not a name and a value with `{separator}` between them"
             ));
         };
         table.insert(name.trim().to_owned(), json!(value.trim()));

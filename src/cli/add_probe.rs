@@ -110,13 +110,13 @@ fn judge(
         Ok(answer) => return (ProbeVerdict::Add, describe(&answer)),
         Err(ProbeFailure::Connect(error)) => return judge_error(settings, &error),
         Err(ProbeFailure::List(message)) => {
-            format!("it connects, and does not list its tools: {message}")
+            format!("it connects, but does not list its tools: {message}")
         }
         Err(ProbeFailure::Late) => format!("no answer within {PROBE_TIMEOUT:?}"),
     };
     (
         ProbeVerdict::AddUnready,
-        format!("{text}; it is added all the same"),
+        format!("{text}; it is added anyway"),
     )
 }
 
@@ -130,20 +130,20 @@ fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict
             status: 401 | 403, ..
         }) if has_headers => (
             ProbeVerdict::Refuse,
-            "; the header is wrong, or lacks a right",
+            "; the header is wrong, or lacks a permission",
         ),
         ConnectError::Link(LinkError::Status {
             status: 401 | 403, ..
         }) => (
             ProbeVerdict::AddUnready,
-            "; sign-in is needed: give its header, as in `headers = \
-             { Authorization = \"Bearer ${TOKEN}\" }`",
+            "; sign-in is needed: set its header, as in `headers = { Authorization = \"Bearer \
+             ${TOKEN}\" }`",
         ),
         // A server that is too busy, and one that is being repaired, will answer otherwise later.
         ConnectError::Link(LinkError::Status {
             status: 408 | 425 | 429 | 500..,
             ..
-        }) => (ProbeVerdict::AddUnready, "; it may pass"),
+        }) => (ProbeVerdict::AddUnready, "; this may pass"),
         // Its own hint asks about the URL already, or says more.
         ConnectError::Link(LinkError::Status { hint, .. }) if !hint.is_empty() => {
             (ProbeVerdict::Refuse, "")
@@ -158,9 +158,9 @@ fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict
         }
         ConnectError::Link(LinkError::Unreachable(_)) => (
             ProbeVerdict::AddUnready,
-            "; it is added all the same, and connects when it is there",
+            "; it is added anyway, and connects once it is reachable",
         ),
-        ConnectError::Link(_) => (ProbeVerdict::AddUnready, "; it is added all the same"),
+        ConnectError::Link(_) => (ProbeVerdict::AddUnready, "; it is added anyway"),
         ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => (ProbeVerdict::Refuse, ""),
     };
     (verdict, format!("{error}{note}"))

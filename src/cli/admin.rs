@@ -26,12 +26,11 @@ const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 /// Which gateway to talk to, as operators do.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AdminArgs {
-    /// The admin listener of the gateway: an address, or `unix:PATH`; default: where the config
-    /// says
+    /// The gateway's admin listener: an address or `unix:PATH`; default: the one in the config
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
-    /// The key to send, one of `admin.keys`; better in the variable, since others can see a command
-    /// line
+    /// The key to send, one of `admin.keys`; prefer the variable, since others can see command
+    /// lines
     #[arg(
         long,
         value_name = "KEY",
@@ -42,7 +41,7 @@ pub struct AdminArgs {
 }
 
 /// Advice for those who know the address.
-const FLAG: &str = "--admin says where its admin listener is";
+const FLAG: &str = "give the address of its admin listener with --admin";
 
 impl AdminArgs {
     /// Returns the flags of a command that has none itself: only the variable can carry a key.
@@ -59,7 +58,7 @@ impl AdminArgs {
 pub struct GatewayArgs {
     #[command(flatten)]
     admin: AdminArgs,
-    /// The config of the gateway; repeat it to lay later files over earlier ones
+    /// The gateway's config; repeat the flag to let later files override earlier ones
     #[arg(
         long = "config",
         short = 'c',
@@ -138,7 +137,7 @@ impl AdminResponse {
     /// Parses the body. Only a gateway of this API answers so.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body)
-            .context("what answered is no Moongate: its answer is not JSON")
+            .context("what answered isn't Moongate: its answer is not JSON")
     }
 
     /// Reads the error of a response. Whatever listens there may not be a gateway, and then the
@@ -173,7 +172,7 @@ impl AdminClient {
         // A line break in the key would start another header.
         anyhow::ensure!(
             key.bytes().all(|b| b.is_ascii_graphic()),
-            "the admin key has characters that no key has"
+            "the admin key has characters that a key cannot contain"
         );
         Ok(format!("Authorization: Bearer {key}\r\n"))
     }

@@ -14,10 +14,10 @@ use crate::cli::process::{block_on, environment, report_unusable};
 use moongate_config::{LoadOptions, LoadedConfig};
 use moongate_telemetry::logs;
 
-/// Validate the config and print every problem with its place.
+/// Validate the config and print every problem with its location.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CheckArgs {
-    /// A config file; repeat it to lay later files over earlier ones.
+    /// A config file; repeat the flag to let later files override earlier ones.
     #[arg(
         long = "config",
         short = 'c',
@@ -25,24 +25,24 @@ pub struct CheckArgs {
         env = "MOONGATE_CONFIG"
     )]
     pub config: Vec<PathBuf>,
-    /// Print the config with everything filled in, as JSON, secrets masked.
+    /// Print the config with all defaults, as JSON with masked secrets.
     #[arg(long)]
     pub print: bool,
-    /// Show what would change in the running gateway: by a reload, or by the config that is given.
-    /// With --against, how two configs differ.
+    /// Show what a reload, or the given config, would change in the running gateway; with
+    /// --against, how two configs differ.
     #[arg(long, conflicts_with = "print")]
     pub plan: bool,
-    /// Connect each server once, and show what it offers, names that change, and patterns that
+    /// Connect to each server once, and show what it offers, which names change, and which patterns
     /// match nothing.
     #[arg(long, conflicts_with_all = ["plan", "print"])]
     pub connect: bool,
     /// The config to compare with (repeatable); the new one is the argument, or --config.
     #[arg(long, value_name = "OLD", requires = "plan")]
     pub against: Vec<PathBuf>,
-    /// The config, as --config; with --against the new one (repeatable).
+    /// The config, like --config; with --against, the new one (repeatable).
     #[arg(value_name = "FILE", conflicts_with = "config")]
     pub new: Vec<PathBuf>,
-    /// How --plan is written.
+    /// Output format of --plan.
     #[arg(long, value_enum, default_value_t, requires = "plan")]
     pub format: PlanFormat,
     /// Where the running gateway is asked.

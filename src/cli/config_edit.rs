@@ -279,7 +279,7 @@ impl EditedConfig {
             // The edit is made, and a gateway that watches its files sees it.
             Err(error) => {
                 print_message(&format!(
-                    "whether a gateway took the change was not looked up: {error:#}"
+                    "did not check whether a gateway took the change: {error:#}"
                 ));
                 Ok(EditOutcome::Fine)
             }
@@ -310,7 +310,7 @@ pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEd
     let history = EditHistory::of_plan(&prepared.loaded().plan);
     let written = prepared.write()?;
     if let Some(Err(error)) = history.map(|history| history.record(&written, EditAuthor::Command)) {
-        print_message(&format!("`moongate undo` will not know this edit: {error}"));
+        print_message(&format!("`moongate undo` cannot undo this edit: {error}"));
     }
     Ok(written)
 }
@@ -323,7 +323,7 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
         .send_request("POST", "/api/v1/reload", Duration::from_secs(60))
         .await
     else {
-        print_message("no gateway is running here: the change holds from its next start");
+        print_message("no gateway is running here: the change takes effect when it next starts");
         return Ok(EditOutcome::Fine);
     };
     let message = match reloaded.read() {
@@ -339,7 +339,7 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
     match (reloaded.status, message.as_deref().map(str::trim_end)) {
         // It refuses the question and not the change: it watches its files, whoever asks.
         (401 | 403 | 429, Some(message)) => {
-            let advice = "set MOONGATE_ADMIN_KEY to see what becomes of it";
+            let advice = "set MOONGATE_ADMIN_KEY to see the outcome";
             print_message(&format!(
                 "written; the running gateway reloads by itself (unless `gateway.reload.watch` is \
                  off); {advice}"
@@ -376,7 +376,7 @@ async fn wait_for_server(
     loop {
         let Some(found) = find_server(admin, server).await? else {
             print_message(&format!(
-                "{server}: the running gateway does not have it; it may run with another config"
+                "{server}: the running gateway does not have this server; it may use another config"
             ));
             return Ok(false);
         };

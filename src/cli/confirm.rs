@@ -15,7 +15,7 @@ pub(super) fn can_ask() -> bool {
 /// Asks a question on the terminal. Fails if there is none.
 pub(super) fn confirm(question: &str) -> anyhow::Result<bool> {
     if !can_ask() {
-        bail!("nobody can be asked here: say --yes to write it");
+        bail!("cannot ask for confirmation here: pass --yes to write it");
     }
     let mut err = std::io::stderr().lock();
     write!(err, "{question} [y/N] ")?;

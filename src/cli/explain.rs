@@ -38,7 +38,7 @@ pub struct ExplainArgs {
         hide_default_value = true
     )]
     endpoint: String,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
     #[command(flatten)]
@@ -155,7 +155,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
     if response.status == 200 {
         return Ok(Some(Ok(response
             .read()
-            .context("this gateway explains in another way")?)));
+            .context("this gateway explains in another format")?)));
     }
     let ApiError { error, message } = response.read()?;
     let message = if message.is_empty() {
@@ -228,7 +228,7 @@ impl ExplainReport {
             let state = if self.is_running {
                 state
             } else {
-                "not asked, since no gateway is running"
+                "not checked, since no gateway is running"
             };
             out += &format!("  server {server}  {state}\n");
         }

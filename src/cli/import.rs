@@ -34,20 +34,19 @@ use moongate_telemetry::logs;
 /// Text below the help.
 const HELP: &str = "\
 Examples:
-  moongate import                      look into the files of all clients
-  moongate import cursor               only of this one
+  moongate import                      read the files of all clients
+  moongate import cursor               only those of Cursor
   moongate import ./mcp.json --dry-run
   pbpaste | moongate import - --yes    a config, a server.json, a URL, `claude mcp add ...` or \
   `npx ...`
-  moongate import cursor --take-over   then let Cursor use this gateway in place of its servers
-  moongate import --env-file .env      keys go into a file of their own
+  moongate import cursor --take-over   then let Cursor use this gateway instead of its servers
+  moongate import --env-file .env      move keys into a separate file
 
-The servers go into the config that `moongate` would load, the last of several; without any, into
-~/.config/moongate/moongate.toml. Keys in them are copied as they are, unless --env-file moves \
-them out.
---take-over takes only entries whose servers are ready: in the gateway that runs, else in a trial \
-of a minute at most.
-`moongate connect CLIENT --undo` takes back what it did.
+The servers go into the config that `moongate` would load, or the last of several. Without any, they
+go into ~/.config/moongate/moongate.toml. Keys are copied as they are, unless --env-file moves them
+out.
+--take-over replaces only entries whose servers are ready, in the running gateway or else in a trial
+of at most one minute. `moongate connect CLIENT --undo` reverts it.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
@@ -55,7 +54,7 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 #[derive(Clone, Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ImportArgs {
-    /// A client, a file, or `-` for stdin; without it, all clients of this machine
+    /// A client, a file, or `-` for stdin; without it, all clients on this machine
     #[arg(value_name = "CLIENT|PATH|-")]
     source: Option<String>,
     /// Show what would be done, and write nothing
@@ -64,11 +63,11 @@ pub struct ImportArgs {
     /// Import only these servers, by the names that the list shows (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Replace the client's servers that are ready here by one entry to this gateway; the change is
-    /// shown first
+    /// Replace the client's servers that are ready here with one entry for this gateway, after
+    /// showing the change
     #[arg(long)]
     take_over: bool,
-    /// Move keys of the servers into this file, from which the gateway reads them
+    /// Move the servers' keys into this file, which the gateway reads
     #[arg(long, value_name = "PATH")]
     env_file: Option<PathBuf>,
     /// Do not ask before writing
@@ -77,7 +76,7 @@ pub struct ImportArgs {
     /// How to show the servers
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
-    /// The config to write to; repeat it to lay later files over earlier ones
+    /// The config to write to; repeat the flag to let later files override earlier ones
     #[arg(
         long = "config",
         short = 'c',
@@ -96,7 +95,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         .is_some_and(|word| moongate_clients::client(word).is_none());
     if args.take_over && is_text {
         print_message(
-            "error: --take-over is for clients: name one, or none to look into all of them",
+            "error: --take-over is for clients: name one, or leave it out to read the files of all",
         );
         return Ok(ExitCode::from(2));
     }
@@ -287,7 +286,7 @@ async fn ready_entries(
         print_message(&format!("{}: {}", path.display(), logs::one_line(&line)));
     }
     if !left.is_empty() {
-        print_message("run it again once they are ready; `moongate status` says what they lack");
+        print_message("run it again once they are ready; `moongate status` shows what they lack");
     }
     Ok(ready)
 }
@@ -332,7 +331,7 @@ fn difference(row: &ImportRow) -> Option<String> {
         .collect();
     let lacks = lacks.join(", ");
     let only = &row.server.name;
-    let also = format!("or `moongate import --only {only}` makes another server of it");
+    let also = format!("or `moongate import --only {only}` imports it as a separate server");
     Some(format!(
         "`{name}` lacks {lacks}: add what is missing there, {also}"
     ))

@@ -56,7 +56,7 @@ impl EnvFileTarget {
         let written = absolute.strip_prefix(folder).unwrap_or(&absolute);
         let setting = written
             .to_str()
-            .context("--env-file: the path is no UTF-8 text")?
+            .context("--env-file: the path is not UTF-8 text")?
             .to_owned();
         let path = config
             .target
@@ -91,7 +91,7 @@ impl EnvFileTarget {
         lines.for_each(|line| text += &format!("{line}\n"));
         // A key that is in the file already adds no line, but its reference needs the file, too.
         if moved.replaced == 0 {
-            print_message("no key was found that could move into the env file");
+            print_message("no key was found to move into the env file");
             return Ok(None);
         }
         let names = moved.variables.into_iter().map(|(name, _)| name).collect();

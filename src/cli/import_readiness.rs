@@ -113,9 +113,8 @@ async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, Stri
             match has_config(&admin, config).await {
                 true => Ok(Some(admin)),
                 false => Err(
-                    "the gateway that runs there has another config: start this one, or \
-                              name its address in \
-                 MOONGATE_ADMIN"
+                    "the gateway that runs there has another config: start this one, or set \
+                     MOONGATE_ADMIN to its address"
                         .to_owned(),
                 ),
             }
@@ -154,7 +153,7 @@ async fn trial_gateway(
     config: &[PathBuf],
 ) -> anyhow::Result<AskedGateway> {
     print_message(
-        "no gateway is running here: the servers are started once, to see whether they work",
+        "no gateway is running here, so the servers are started once to see whether they work",
     );
     let mut loaded = moongate_config::load(&load_options(config))?;
     loaded

@@ -210,7 +210,7 @@ fn of_client(
     let places = places_of(profile, directories);
     if places.is_empty() {
         return Err(SourceError::Failed(anyhow::anyhow!(
-            "{title}: it keeps its servers in no file that could be read; copy them, and use \
+            "{title}: it does not keep its servers in a readable file; copy them, and use \
              `moongate import -`"
         )));
     }

@@ -106,7 +106,7 @@ async fn write_entry(
         .await?;
     if config.is_dry_run() && code == ExitCode::SUCCESS {
         print_message(
-            "nothing was written: this key is stored nowhere, and no gateway will take it",
+            "nothing was written: this key is not stored anywhere, so no gateway will accept it",
         );
     } else if is_first && code == ExitCode::SUCCESS {
         print_message(FIRST_KEY);

@@ -14,9 +14,9 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
         "pin" => {
-            "name the version of each package in the config; `moongate check` says which have none"
+            "name the version of each package in the config; `moongate check` shows which have none"
         }
-        _ => "`moongate --help` lists what there is",
+        _ => "`moongate --help` lists all commands",
     };
     Some(format!(
         "error: `moongate {name}` is not available in this version; {instead}"

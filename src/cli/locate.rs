@@ -94,7 +94,7 @@ fn remembered(config: &[PathBuf]) -> Option<LocatedGateway> {
 }
 
 fn nowhere(origin: &str) -> String {
-    format!("{origin} names no place that can be connected to")
+    format!("{origin} is not an address that can be connected to")
 }
 
 /// Returns the addresses in the config, and the origin of a setting in words.

@@ -16,9 +16,9 @@ use moongate_mock::{MockHandle, MockScript, Revision};
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("transport")))]
 pub struct MockArgs {
-    /// The script, TOML or JSON; without it, every feature of the protocol behind a tool
+    /// The script, in TOML or JSON; without it, a tool for every feature of the protocol
     pub file: Option<PathBuf>,
-    /// Serve the small demonstration instead
+    /// Serve the small demo instead
     #[arg(long, conflicts_with = "file")]
     pub demo: bool,
     /// Serve stdin and stdout (the default)
@@ -27,13 +27,13 @@ pub struct MockArgs {
     /// Serve Streamable HTTP on this address, at /mcp (port 0: the system picks)
     #[arg(long, value_name = "ADDR", group = "transport")]
     pub http: Option<SocketAddr>,
-    /// Serve lines of JSON-RPC on this TCP address
+    /// Serve JSON-RPC lines on this TCP address
     #[arg(long, value_name = "ADDR", group = "transport")]
     pub tcp: Option<SocketAddr>,
     /// Serve WebSocket on this address, at /mcp: JSON-RPC in text frames, subprotocol `mcp`
     #[arg(long, value_name = "ADDR", group = "transport")]
     pub ws: Option<SocketAddr>,
-    /// Serve lines of JSON-RPC on this Unix socket
+    /// Serve JSON-RPC lines on this Unix socket
     #[cfg(unix)]
     #[arg(long, value_name = "PATH", group = "transport")]
     pub unix: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub struct MockArgs {
 
 fn revision(date: &str) -> Result<Revision, String> {
     let known = Revision::ALL.map(Revision::date).join(", ");
-    Revision::of(date).ok_or_else(|| format!("not a revision; these are: {known}"))
+    Revision::of(date).ok_or_else(|| format!("not a revision; known revisions: {known}"))
 }
 
 /// Runs the command and returns the exit code. The caller must exit with it: a blocking read of

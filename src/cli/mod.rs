@@ -58,16 +58,16 @@ use moongate_protocol::SUPPORTED;
 /// Text below the help of the whole program.
 const HELP: &str = "\
 First steps:
-  moongate                            serve the config that is found, or a demo server without one
-  moongate import                     take over the servers of the MCP clients on this machine
+  moongate                            serve your config, or a demo server if there is none
+  moongate import                     import the servers of the MCP clients on this machine
   moongate connect claude-code        let a client use the gateway; --write changes its file
-  moongate tools                      list what a running gateway offers
+  moongate tools                      list the tools of a running gateway
   moongate call demo__echo text=hi    call one of its tools
-  moongate add NAME URL               add a server; a command goes behind --
-  moongate check --print              show the config with everything filled in
+  moongate add NAME URL               add a server; a command goes after --
+  moongate check --print              show the config with all defaults
 
-The config is the first of ./moongate.{toml,yaml,json}, ~/.config/moongate/ and /etc/moongate/, or \
---config;
+The config is --config, or else the first of ./moongate.{toml,yaml,json}, ~/.config/moongate/ and \
+/etc/moongate/;
 MOONGATE_* variables override its settings (MOONGATE_GATEWAY__LISTEN is gateway.listen).
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
@@ -86,9 +86,9 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Run the gateway (also without any command)
+    /// Run the gateway (the default command)
     Serve(serve::ServeArgs),
-    /// Serve one client on stdin and stdout, by itself or in front of a running gateway
+    /// Serve one client on stdin and stdout, as a gateway or as a bridge to a running one
     Stdio(stdio::StdioArgs),
     /// Validate the config
     Check(check::CheckArgs),
@@ -96,7 +96,7 @@ enum CliCommand {
     Schema(schema::SchemaArgs),
     /// Add a server to the config
     Add(add::AddArgs),
-    /// List servers that can be added by their name
+    /// List servers that can be added by name
     Popular(popular::PopularArgs),
     /// Remove a server from the config
     Remove(switch::RemoveArgs),
@@ -104,29 +104,29 @@ enum CliCommand {
     Enable(switch::SwitchArgs),
     /// Switch a server or some of its tools off
     Disable(switch::SwitchArgs),
-    /// Take back the last edit of the config
+    /// Undo the last edit of the config
     Undo(undo::UndoArgs),
     /// Let MCP clients on this machine use the gateway
     Connect(connect::ConnectArgs),
-    /// Take over the servers of other MCP clients
+    /// Import the servers of other MCP clients
     Import(import::ImportArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
-    /// Look for what is wrong, and tell what fixes it
+    /// Find problems, and show how to fix them
     Doctor(doctor::DoctorArgs),
-    /// Tell whether a key may call a tool, and which line of the config decides
+    /// Show whether a key may call a tool, and which line of the config decides
     Explain(explain::ExplainArgs),
     /// Open the page of a running gateway in a browser
     Open(open::OpenArgs),
-    /// Print a script that completes words in a shell
+    /// Print a shell completion script
     Completions(complete::CompletionsArgs),
     #[command(name = "__complete", hide = true)]
     Complete(complete::CompleteArgs),
-    /// Have a running gateway read its config again
+    /// Make a running gateway read its config again
     Reload(restart::ReloadArgs),
-    /// Start a server of a running gateway anew; the old one serves until the new one is ready
+    /// Restart a server of a running gateway; the old one serves until the new one is ready
     Restart(restart::RestartArgs),
-    /// Show how each server of a running gateway is, and why
+    /// Show the state of each server of a running gateway, and the reason
     Status(status::StatusArgs),
     /// Find tools of a running gateway by what they do
     Search(search::SearchArgs),

@@ -18,7 +18,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Flags of `open`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OpenArgs {
-    /// Print the address, and open nothing
+    /// Print the address without opening it
     #[arg(long)]
     print: bool,
     #[command(flatten)]
@@ -30,8 +30,8 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
     let client = args.gateway.client()?;
     let Some(page) = client.page_url() else {
         print_message(
-            "error: no browser opens a Unix socket; set gateway.admin = \"127.0.0.1:9090\" for \
-             the page",
+            "error: a browser cannot open a Unix socket; set gateway.admin = \"127.0.0.1:9090\" \
+             for the page",
         );
         return Ok(ExitCode::FAILURE);
     };
@@ -63,7 +63,7 @@ async fn ticket_path(client: &AdminClient) -> anyhow::Result<Option<String>> {
     // A gateway without keys needs no ticket.
     if error != "no_keys" {
         let why = if message.is_empty() {
-            "no ticket came"
+            "the gateway sent no ticket"
         } else {
             &message
         };

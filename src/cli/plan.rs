@@ -132,7 +132,7 @@ pub(super) async fn plan_of_candidate(
         if !is_same {
             let path = &file.path;
             print_message(&format!(
-                "{path} was changed since the gateway read it; the file as it is now is compared"
+                "{path} has changed since the gateway read it; the current file is compared"
             ));
         }
     }
@@ -254,7 +254,7 @@ fn describe_access(changes: &ConfigDifference, keys: &[ToolAccessChange]) -> Str
         let who = change
             .key
             .as_ref()
-            .map_or("whoever has no key".to_owned(), |name| {
+            .map_or("clients without a key".to_owned(), |name| {
                 format!("key {name}")
             });
         for (verb, mark, tools) in [("gains", '+', &change.gains), ("loses", '-', &change.loses)] {
@@ -284,7 +284,7 @@ fn describe_rules(compared: &PlanComparison) -> String {
             (None, Some(after)) => format!("\nkey {key} is new: {}", after.line()),
             (Some(_), None) => format!("\nkey {key} is gone, and its sessions end"),
             (Some(before), Some(after)) if before == after => {
-                format!("\nkey {key} is another secret: its sessions end")
+                format!("\nkey {key} has another secret: its sessions end")
             }
             (Some(before), Some(after)) => {
                 format!("\nkey {key}: {}\n  becomes {}", before.line(), after.line())

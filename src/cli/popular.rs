@@ -22,7 +22,7 @@ pub struct PopularArgs {
     /// Only servers with this word in their name, title or purpose
     #[arg(value_name = "WORD")]
     word: Option<String>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
 }

@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Flags of `restart`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RestartArgs {
-    /// The server, as the config names it
+    /// The server's name in the config
     pub server: String,
     #[command(flatten)]
     gateway: GatewayArgs,

@@ -34,7 +34,7 @@ pub struct SearchArgs {
     limit: u8,
     #[command(flatten)]
     gateway: GatewayArgs,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
 }
@@ -75,8 +75,8 @@ pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
         }
         print_message(&match answer.tools.is_empty() {
             true => format!(
-                "none of {} tools fits; try other words for what it should do, or see them all \
-                 with `moongate tools`",
+                "none of {} tools fits; describe it in other words, or list all with `moongate \
+                 tools`",
                 answer.total
             ),
             false => format!("{} of {} tools", answer.tools.len(), answer.total),

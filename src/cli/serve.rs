@@ -26,7 +26,7 @@ use moongate_upstream::{ConnectTarget, ServerSettings};
 /// Flags of `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServeArgs {
-    /// A config file; repeat it to lay later files over earlier ones
+    /// A config file; repeat the flag to let later files override earlier ones
     #[arg(
         long = "config",
         short = 'c',
@@ -34,7 +34,7 @@ pub struct ServeArgs {
         env = "MOONGATE_CONFIG"
     )]
     pub config: Vec<PathBuf>,
-    /// Listen here instead of where the config says (port 0: the system picks)
+    /// Listen here instead of at the config's address (port 0: the system picks)
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
     /// Serve only this server of the config (repeatable)
@@ -225,7 +225,7 @@ fn print_listeners(app: &GatewayApp, servers: usize) {
         print_message(&format!("listening on {socket}, at /mcp"));
     }
     for address in &app.line_addresses {
-        print_message(&format!("listening on tcp:{address}, a message a line"));
+        print_message(&format!("listening on tcp:{address}, one message per line"));
     }
 }
 

@@ -24,7 +24,7 @@ const TARGET_MAX: usize = 40;
 pub struct StatusArgs {
     #[command(flatten)]
     gateway: GatewayArgs,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
 }

@@ -31,7 +31,7 @@ use moongate_upstream::ServerSettings;
 const HELP: &str = "\
 In the configuration of a client that launches commands:
   {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\", \"args\": [\"stdio\"]}}}
-or, in front of a gateway that runs already (the key from the environment):
+or, as a bridge to a running gateway (with the key from the environment):
   {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\",
      \"args\": [\"stdio\", \"--url\", \"http://127.0.0.1:8080/mcp\"], \"env\": \
      {\"MOONGATE_KEY\": \"...\"}}}}
@@ -51,12 +51,11 @@ const OPENING_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct StdioArgs {
-    /// Lead to this MCP endpoint of a running gateway (http://..., or unix:PATH), instead of being
-    /// one
+    /// Bridge to this MCP endpoint of a running gateway (http://... or unix:PATH)
     #[arg(long, value_name = "URL", conflicts_with_all = ["only", "listen", "endpoint"])]
     url: Option<String>,
-    /// The key to use: for the URL, or of the config; safer in the environment than on the command
-    /// line
+    /// The key for the URL, or one of the config's keys; safer in the environment than on the
+    /// command line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Longest time for a call over the URL
@@ -71,12 +70,12 @@ pub struct StdioArgs {
         hide_default_value = true
     )]
     endpoint: String,
-    /// Longest time for the servers to connect before the client is answered; later ones are added
-    /// when they come
+    /// Longest time that the client waits for servers to connect; later ones are added once they
+    /// are connected
     #[arg(long, value_name = "TIME", value_parser = moongate_config::duration,
         default_value = "8s")]
     wait: Duration,
-    /// A config file; repeat it to lay later files over earlier ones
+    /// A config file; repeat the flag to let later files override earlier ones
     #[arg(
         long = "config",
         short = 'c',
@@ -84,7 +83,7 @@ pub struct StdioArgs {
         env = "MOONGATE_CONFIG"
     )]
     config: Vec<PathBuf>,
-    /// Listen here, too; without this flag nothing is listened on
+    /// Listen here, too; without this flag, no listener opens
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// Serve only this server of the config (repeatable)
@@ -194,7 +193,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
         };
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
         let mut value = value.map_err(|_| {
-            StdioUnusable::Usage("the key has characters that no key has".to_owned())
+            StdioUnusable::Usage("the key has characters that a key cannot contain".to_owned())
         })?;
         // Marked sensitive, so that debug output of headers hides it.
         value.set_sensitive(true);
@@ -215,7 +214,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     // MOONGATE_CONFIG may be set for other commands. Only the flag shows intent.
     if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
         return Err(StdioUnusable::Usage(
-            "--config is of no use with --url: that gateway has its own".to_owned(),
+            "--config has no effect with --url: that gateway has its own".to_owned(),
         ));
     }
     let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
@@ -329,7 +328,7 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
             let endpoint = &built.endpoint;
             print_message(&match why {
                 StdioRefused::Credentials => {
-                    "error: the key (--key, MOONGATE_KEY) is none of the config".to_owned()
+                    "error: the key (--key, MOONGATE_KEY) is not in the config".to_owned()
                 }
                 StdioRefused::Endpoint => {
                     format!(

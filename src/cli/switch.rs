@@ -13,7 +13,7 @@ use moongate_config::nearest;
 /// Server to remove.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RemoveArgs {
-    /// The server, as the config names it
+    /// The server's name in the config
     server: String,
     #[command(flatten)]
     edit: EditArgs,
@@ -22,9 +22,9 @@ pub struct RemoveArgs {
 /// Server or tools to switch.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SwitchArgs {
-    /// The server, as the config names it
+    /// The server's name in the config
     server: String,
-    /// Tools of it, by the server's own names; none: the whole server
+    /// Its tools, by the server's own names; without any, the whole server
     tools: Vec<String>,
     #[command(flatten)]
     edit: EditArgs,
@@ -89,7 +89,7 @@ async fn check_names(args: &SwitchArgs) -> Result<(), String> {
             format!("a pattern goes into the config: `servers.{server}.tools.deny = [{tool:?}]`")
         }
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("`moongate tools --server {server}` lists those that it has"),
+        None => format!("`moongate tools --server {server}` lists its tools"),
     };
     Err(format!("server {server} has no tool {tool:?}; {advice}"))
 }

@@ -20,10 +20,10 @@ use moongate_config::edit::{EditAuthor, EditHistory, PastEdit};
 /// Edit to take back.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UndoArgs {
-    /// List the edits that can be taken back, the last one first
+    /// List the edits that can be undone, newest first
     #[arg(long)]
     list: bool,
-    /// How the list is printed
+    /// Output format of the list
     #[arg(long, value_enum, default_value_t, requires = "list")]
     format: TableFormat,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
     };
     let Some(history) = history else {
         print_message(
-            "error: past edits are kept in `gateway.state_dir`, and this config keeps no state",
+            "error: past edits are kept in `gateway.state_dir`, but this config keeps no state",
         );
         return Ok(ExitCode::from(BAD_CONFIG));
     };
@@ -95,7 +95,7 @@ fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCod
     };
     std::io::stdout().write_all(text.as_bytes())?;
     if edits.is_empty() {
-        print_message("no edit of this config is known that could be undone");
+        print_message("no edit of this config is known, so there is nothing to undo");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ pub(super) struct VersionArgs {
     /// Print the version; with --verbose also the system and the allocator
     #[arg(short = 'V', long)]
     version: bool,
-    /// Say more about the version
+    /// Print more about the version
     #[arg(long, requires = "version", hide = true)]
     verbose: bool,
 }

@@ -218,7 +218,7 @@ async fn faults_that_may_pass_are_told_and_the_server_is_added() {
     );
     let (code, said) = scene.run(&["add", "later", "http://127.0.0.1:2/mcp"]).await;
     assert!(
-        code == 0 && said.contains("connects when it is there"),
+        code == 0 && said.contains("connects once it is reachable"),
         "{said}"
     );
     let (code, said) = scene
@@ -275,10 +275,10 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
             &["add", "-", "--url", "https://a.example"][..],
             "",
             2,
-            "the text on stdin says it all",
+            "everything comes from stdin",
         ),
-        (&["add", "-"], "hello", 1, "no client's config"),
-        (&["add", "-"], "", 1, "no client's config"),
+        (&["add", "-"], "hello", 1, "not a client's config"),
+        (&["add", "-"], "", 1, "not a client's config"),
         (
             &["add", "-"],
             r#"{"mcpServers": {"a": {"url": 5}}}"#,
@@ -450,18 +450,18 @@ async fn an_empty_list_names_the_servers_that_are_away() {
     let gateway = scene.start_gateway(off).await;
     let (code, said) = scene.run(&["tools"]).await;
     assert!(
-        code == 0 && said.contains(" has no tools; away are \"a\" ("),
+        code == 0 && said.contains(" has no tools; unavailable: \"a\" ("),
         "{said}"
     );
     assert!(
-        said.contains(", \"b\" (disabled); `moongate status` says why"),
+        said.contains(", \"b\" (disabled); `moongate status` shows why"),
         "{said}"
     );
     let (_, said) = scene
         .run(&["prompts", "--url", &gateway.url("/mcp/a")])
         .await;
     assert!(
-        said.contains(" has no prompts; away are \"a\" (") && !said.contains("\"b\""),
+        said.contains(" has no prompts; unavailable: \"a\" (") && !said.contains("\"b\""),
         "{said}"
     );
     drop(gateway);

@@ -238,7 +238,7 @@ async fn items_of_a_server_have_their_state_cost_and_schema() {
     );
     let unknown = gateway.admin("/api/v1/servers/b/items").await;
     assert_eq!(unknown.status, 404);
-    assert!(unknown.text_body().contains("those are a"));
+    assert!(unknown.text_body().contains("the enabled servers are a"));
     let refreshed = send(&gateway, "POST", "/api/v1/servers/a/refresh").await;
     assert_eq!(
         (refreshed.status, &refreshed.json()["tools"]),

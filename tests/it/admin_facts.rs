@@ -178,7 +178,7 @@ async fn a_server_that_does_not_work_has_a_hint_with_the_code_of_the_doctor() {
             "b",
             "failed",
             "MG-E01",
-            "install it, or write its whole path as `servers.b.command`",
+            "install it, or set `servers.b.command` to its full path",
         ),
         (
             "c",
@@ -197,7 +197,7 @@ async fn a_server_that_does_not_work_has_a_hint_with_the_code_of_the_doctor() {
     let page = edited.gateway.admin("/servers/b").await.text_body();
     assert!(
         page.contains(
-            "To fix it: install it, or write its whole path as <code>servers.b.command</code>"
+            "To fix it: install it, or set <code>servers.b.command</code> to its full path"
         ),
         "{page}"
     );

@@ -41,7 +41,7 @@ async fn a_broken_config_cuts_no_command_off_from_the_gateway_that_runs() {
         reload.code != Some(0) && reload.err.contains("moongate.toml"),
         "{reload:?}"
     );
-    assert!(!reload.err.contains("--admin says"), "{reload:?}");
+    assert!(!reload.err.contains("with --admin"), "{reload:?}");
     let list = home.run(&["undo", "--list"]).await;
     assert!(
         list.code == Some(0) && list.out.contains("moongate.toml"),

@@ -338,7 +338,10 @@ async fn a_search_finds_tools_by_what_they_do() {
     );
     let none = search(&["xylophone"]).await;
     assert_eq!(
-        (none.code, none.err.contains("tools fits; try other words")),
+        (
+            none.code,
+            none.err.contains("tools fits; describe it in other words")
+        ),
         (Some(1), true),
         "{}",
         none.err

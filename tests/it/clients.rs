@@ -45,7 +45,7 @@ async fn every_client_is_connected_checked_and_restored() {
             .run(&["connect", id, "--write", "--yes", "--endpoint", &url])
             .await;
         assert!(
-            again.err.contains("has this entry already"),
+            again.err.contains("already has this entry"),
             "{id}: {}",
             again.err
         );

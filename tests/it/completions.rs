@@ -220,7 +220,7 @@ async fn the_address_of_the_page_is_printed() {
     let refused = "moongate open --print --admin unix:/x 2>&1; echo $?".to_owned();
     let out = run("sh", &["-c"], refused, dir.path()).await;
     assert!(
-        out.contains("no browser opens a Unix socket") && out.trim_end().ends_with('1'),
+        out.contains("a browser cannot open a Unix socket") && out.trim_end().ends_with('1'),
         "{out}"
     );
 }

@@ -445,7 +445,7 @@ async fn an_entry_keeps_its_key() {
     let before = clients.map(|file| home.read(file));
     let again = without_key(&home, "--all --write --yes").await;
     assert_eq!(
-        again.err.matches("has this entry already").count(),
+        again.err.matches("already has this entry").count(),
         3,
         "{}",
         again.err
@@ -499,7 +499,10 @@ async fn an_endpoint_that_the_config_does_not_have_is_refused() {
     for (endpoint, part) in [
         ("nix", "did you mean `nixos`?"),
         ("/mcp/nixso", "did you mean `nixos`?"),
-        ("zig", "there is no such view or server; there is nixos"),
+        (
+            "zig",
+            "there is no such view or server; the config has nixos",
+        ),
         ("off", "moongate enable off"),
     ] {
         let refused = home

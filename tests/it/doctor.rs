@@ -349,15 +349,15 @@ async fn without_a_gateway_it_says_what_was_asked() {
     for (text, line) in [
         (
             config(""),
-            "no gateway runs here: each server was connected once",
+            "no gateway is running here, so each server was connected once",
         ),
         (
             config("[vews.a]\n"),
-            "no gateway runs here, and the config cannot be used: no server was asked",
+            "no gateway is running here and the config cannot be used, so no server was checked",
         ),
         (
             config("typo = 1\n"),
-            "the config does not say where a gateway would run: no server was asked",
+            "the config does not say where a gateway would run, so no server was checked",
         ),
     ] {
         std::fs::write(dir.path().join("moongate.toml"), text).unwrap();

@@ -86,17 +86,17 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
         (0, before),
         "{said}"
     );
-    // It was said that the server is added all the same.
+    // It was said that the server is added anyway.
     let (code, said) = run("add later http://127.0.0.1:2/mcp").await;
     assert!(
-        code == 0 && said.contains("added all the same") && said.contains("later: backing_off"),
+        code == 0 && said.contains("added anyway") && said.contains("later: backing_off"),
         "{said}"
     );
     let (code, said) = run("remove b").await;
     assert_eq!(
         (
             code,
-            said.contains("there is no server \"b\"; there is `a`")
+            said.contains("there is no server \"b\"; the config has `a`")
         ),
         (2, true),
         "{said}"
@@ -108,11 +108,11 @@ async fn assert_edits_are_refused(file: &str) {
     for (line, code, part) in [
         ("add files https://x.example/mcp", 2, "already"),
         ("add x", 2, "give a URL"),
-        ("add x npx", 2, "is no URL"),
+        ("add x npx", 2, "is not a URL"),
         (
             "add x https://x.example/mcp -H nothing",
             2,
-            "has no name and value",
+            "is not a name and a value",
         ),
         ("enable nothing", 2, "there is no server \"nothing\""),
     ] {
@@ -160,7 +160,7 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let (code, dry) = run("key new laptop --write --dry-run").await;
     assert!(
-        code == 0 && dry.contains("this key is stored nowhere") && !dry.contains("first key"),
+        code == 0 && dry.contains("this key is not stored anywhere") && !dry.contains("first key"),
         "{dry}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
@@ -190,7 +190,8 @@ async fn a_name_where_no_server_is_leads_to_the_command_that_adds_one() {
     let file = folder.path().join("moongate.toml");
     std::fs::write(&file, "[gateway]\nadmin = \"127.0.0.1:1\"\n").unwrap();
     let (code, said) = moongate(words(&format!("disable x --config {}", file.display()))).await;
-    let wanted = "there is no server \"x\", and no other either; `moongate add NAME URL` adds one";
+    let wanted =
+        "there is no server \"x\"; the config has none, and `moongate add NAME URL` adds one";
     assert_eq!((code, said.contains(wanted)), (2, true), "{said}");
 }
 

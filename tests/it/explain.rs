@@ -55,11 +55,11 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
     assert_eq!(code, 1, "{out}");
     for part in [
         "no: ci may not call gh__delete_repo at /mcp (it looks unknown to ci)",
-        "server github  not asked, since no gateway is running",
+        "server github  not checked, since no gateway is running",
         "servers.github.tools.deny = [\"delete_*\"]  ./moongate.toml:7  <- decides: \"delete_*\" \
-         fits delete_repo",
+         matches delete_repo",
         "auth.keys[0].tools \"ci\" = [\"*\", \"!*__merge\"]  ./moongate.toml:11  allows: \"*\" \
-         fits gh__delete_repo",
+         matches gh__delete_repo",
         "to change: moongate enable github delete_repo",
     ] {
         assert!(out.contains(part), "{part}\n{out}");
@@ -86,7 +86,7 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
     for (line, change) in [
         (
             "ci gh__merge",
-            "take \"!*__merge\" out of auth.keys[0].tools (./moongate.toml:11)",
+            "remove \"!*__merge\" from auth.keys[0].tools (./moongate.toml:11)",
         ),
         (
             "reader gh__put",
@@ -94,7 +94,7 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
         ),
         (
             "ci sentry__get",
-            "`moongate doctor sentry` says what to correct",
+            "`moongate doctor sentry` says what to fix",
         ),
     ] {
         let (code, out, _) = moongate(dir.path(), &format!("explain {line}")).await;
@@ -122,13 +122,13 @@ async fn keys_and_endpoints_that_the_config_lacks_are_answered_with_those_it_has
     assert_eq!(
         (
             code,
-            said.contains("there is no key \"cd\"; known are ci, reader")
+            said.contains("there is no key \"cd\"; known: ci, reader")
         ),
         (2, true),
         "{said}"
     );
     let (code, _, said) = moongate(dir.path(), "explain ci gh__get --endpoint gihub").await;
-    let known = "there is no endpoint \"/mcp/gihub\"; known are /mcp/github, /mcp, /mcp/sentry";
+    let known = "there is no endpoint \"/mcp/gihub\"; known: /mcp/github, /mcp, /mcp/sentry";
     assert_eq!((code, said.contains(known)), (2, true), "{said}");
 }
 
@@ -211,7 +211,7 @@ async fn a_running_gateway_explains_what_its_calls_do() {
     assert_eq!(
         (
             code,
-            said.contains("no endpoint \"/mcp/aa\"; known are /mcp/a, /mcp")
+            said.contains("no endpoint \"/mcp/aa\"; known: /mcp/a, /mcp")
         ),
         (2, true),
         "{said}"

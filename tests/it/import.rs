@@ -213,8 +213,8 @@ async fn an_entry_with_a_key_that_the_config_lacks_differs() {
 async fn a_client_without_a_file_says_so() {
     let home = UserHome::new();
     for (client, part) in [
-        ("jetbrains", "in no file"),
-        ("chatgpt", "in no file"),
+        ("jetbrains", "in a readable file"),
+        ("chatgpt", "in a readable file"),
         ("cursor", "looked for"),
         ("cursor", ".cursor/mcp.json"),
     ] {

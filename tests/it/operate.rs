@@ -406,7 +406,7 @@ async fn no_server_is_at_the_metadata_service_of_a_cloud_whoever_added_it() {
             status["reason"]
                 .as_str()
                 .unwrap()
-                .contains("metadata service of a cloud"),
+                .contains("cloud metadata service"),
             "{name}: {status}"
         );
     }

@@ -9,14 +9,14 @@ async function byUrl(page) {
   await goLive(page, "/");
   await page.getByRole("link", { name: "Add server" }).first().click();
   await page.getByLabel(/^URL/).fill(url);
-  await page.getByRole("button", { name: "Look" }).click();
+  await page.getByRole("button", { name: "Preview" }).click();
   const found = page.locator("#preview .found").first();
   await found.getByText("2 tools").waitFor();
   check((await page.locator(".diff").textContent()).includes(url), "what is written is shown before");
   check((await order("config")) === before, "a look writes nothing");
   await checkAxe(page, "a preview");
   await found.getByLabel(/^Name of/).fill("extra");
-  check((await found.textContent()).includes("tools begin with extra__"), "the names of its tools are shown before");
+  check((await found.textContent()).includes("tool names start with extra__"), "the names of its tools are shown before");
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await page.waitForURL(`${base}/servers/extra`);
   await page.locator("#server-extra .dot.green").waitFor();
@@ -30,7 +30,7 @@ async function byUrl(page) {
 /** A server that is gone says why, in the page that is open. */
 async function diesUnderThePage(page) {
   await goLive(page, `/add?url=${encodeURIComponent(await order("extra-url"))}`);
-  await page.getByRole("button", { name: "Look" }).click();
+  await page.getByRole("button", { name: "Preview" }).click();
   await page.locator("#preview [data-name]").getByLabel(/^Name of/).fill("extra");
   await page.getByRole("button", { name: "Add", exact: true }).click();
   await page.locator("#server-extra .dot.green").waitFor();
@@ -39,7 +39,7 @@ async function diesUnderThePage(page) {
   const words = await page.locator("#server-extra .state").textContent();
   check(words.length > 15, `the reason is shown: ${words}`);
   await page.getByRole("button", { name: "Remove…" }).click();
-  await page.getByRole("button", { name: "Remove it" }).click();
+  await page.getByRole("button", { name: "Remove server" }).click();
   await page.locator("#server-extra").waitFor({ state: "detached" });
 }
 
@@ -78,9 +78,9 @@ async function withAKey(page) {
   const before = await order("config");
   await goLive(page, "/add");
   await page.getByLabel(/^URL/).fill(await order("notes-url"));
-  await page.getByLabel("Name of the header").fill("Authorization");
-  await page.getByLabel("Value of the header").fill("Bearer hush-hush-1234");
-  await page.getByRole("button", { name: "Look" }).click();
+  await page.getByLabel("Header name").fill("Authorization");
+  await page.getByLabel("Header value").fill("Bearer hush-hush-1234");
+  await page.getByRole("button", { name: "Preview" }).click();
   const found = page.locator("#preview [data-name]");
   await found.getByText("2 tools").waitFor();
   const words = await found.textContent();

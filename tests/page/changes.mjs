@@ -80,7 +80,7 @@ async function switchesAndRemovesAServer(page) {
   await page.keyboard.press("Enter");
   check((await order("config")) === before, "Enter keeps it");
   await remove.click();
-  await page.getByRole("button", { name: "Remove it" }).click();
+  await page.getByRole("button", { name: "Remove server" }).click();
   await page.locator("#server-notes").waitFor({ state: "detached" });
   await undone(page, before, "a removed server");
   await page.locator("#server-notes .dot.green").waitFor();
@@ -101,12 +101,12 @@ async function saves(page) {
   await page.getByText("The settings of weather are saved.").waitFor();
   const after = await order("config");
   check(after.includes("timeout = \\\"9s\\\"") && after.includes("Wetter"), `both are written: ${after}`);
-  check((await page.getByText("written out in the file").count()) === 1 && !(await page.content()).includes("hush-hush"), "a secret is dots, with advice");
+  check((await page.getByText("written in plain text in the file").count()) === 1 && !(await page.content()).includes("hush-hush"), "a secret is dots, with advice");
   await undone(page, before, "settings");
   await page.waitForFunction(() => document.querySelector("[name=timeout]").value === "");
   check(true, "the form shows the restored values");
   await page.getByRole("button", { name: "Save" }).click();
-  await page.getByText("Nothing is changed.").waitFor();
+  await page.getByText("Nothing has changed.").waitFor();
 }
 
 async function notices(page) {
@@ -115,12 +115,12 @@ async function notices(page) {
   const banner = page.locator("#notices .banner.red");
   await banner.waitFor();
   const words = await banner.textContent();
-  check(/moongate\.toml:\d+/.test(words) && words.includes("Nothing changed; still running the config of"), `a refused config is told: ${words}`);
+  check(/moongate\.toml:\d+/.test(words) && words.includes("Nothing changed: the gateway still runs the config from"), `a refused config is told: ${words}`);
   await order("restore");
   await banner.waitFor({ state: "detached" });
   await order("move-listener");
-  await page.locator("#notices", { hasText: "waits for a restart" }).waitFor();
-  check((await page.locator("#notices").textContent()).includes("gateway.socket_mode"), "what waits for a restart is named");
+  await page.locator("#notices", { hasText: "needs a gateway restart" }).waitFor();
+  check((await page.locator("#notices").textContent()).includes("gateway.socket_mode"), "what needs a gateway restart is named");
   await order("restore");
   await page.locator("#notices .banner").waitFor({ state: "detached" });
 }

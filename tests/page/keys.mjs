@@ -12,14 +12,14 @@ async function makesAndRevokes(page) {
   await form.getByLabel(/^Name/).fill("laptop");
   await form.getByText("What it may do").click();
   await form.getByLabel(/^Tools/).fill("weather__*, !*__delete_*");
-  await form.getByRole("button", { name: "Make it" }).click();
+  await form.getByRole("button", { name: "Create key" }).click();
   await dialog(page).waitFor();
   const key = await dialog(page).locator("code").textContent();
   check(/^mg_[\w-]{20,}/.test(key), "the key is shown");
   check(await dialog(page).getByText("the first key").isVisible(), "the first key says that it closes the endpoint");
   await checkAxe(page, "a new key");
   await page.screenshot({ path: join(pictures, "new-key.png") });
-  await dialog(page).getByRole("button", { name: "I have it" }).click();
+  await dialog(page).getByRole("button", { name: "I have copied it" }).click();
   // The dialog tells of its end a moment later.
   await page.waitForFunction((text) => !document.documentElement.innerHTML.includes(text), key);
   check(true, "it is shown once");
@@ -35,11 +35,11 @@ async function makesAndRevokes(page) {
   }
   await page.setViewportSize({ width: 1280, height: 800 });
   await form.getByLabel(/^Name/).fill("laptop");
-  await form.getByRole("button", { name: "Make it" }).click();
+  await form.getByRole("button", { name: "Create key" }).click();
   await form.locator(".err, #failure:visible").or(page.locator("#failure:visible")).first().waitFor();
   check(true, "a name that is taken is refused");
   await row.getByRole("button", { name: "Revoke…" }).click();
-  const yes = page.getByRole("button", { name: "Revoke it" });
+  const yes = page.getByRole("button", { name: "Revoke key" });
   check(await yes.isDisabled(), "revoking wants the name");
   await page.locator("#confirm input").fill("laptop");
   await yes.click();
@@ -49,14 +49,14 @@ async function makesAndRevokes(page) {
 
 async function forAClient(page) {
   await goLive(page, "/connect?client=cursor");
-  await page.getByRole("button", { name: "Make a key for Cursor" }).click();
+  await page.getByRole("button", { name: "Create a key for Cursor" }).click();
   await dialog(page).waitFor();
   check(/^mg_/.test(await dialog(page).locator("code").textContent()), "a client gets a key of its own");
-  await dialog(page).getByRole("button", { name: "I have it" }).click();
+  await dialog(page).getByRole("button", { name: "I have copied it" }).click();
   await page.goto(`${base}/keys`);
   check((await page.locator("#key-clients-cursor").count()) === 1, "it has the client's name");
   await page.goto(`${base}/connect?client=codex`);
-  check((await page.locator(".steps").textContent()).includes("as far as you still have its text: cursor."), "keys that may use the endpoint are named");
+  check((await page.locator(".steps").textContent()).includes("if you still have its text: cursor."), "keys that may use the endpoint are named");
 }
 
 /** The first key of an operator closes the page: it stays until the key was noted, and asks for it then. */
@@ -65,12 +65,12 @@ async function firstOperator(page) {
   const form = page.locator("form", { hasText: "For an operator" });
   await form.getByLabel(/^Name/).fill("me");
   await form.getByLabel("Role").selectOption("operate");
-  await form.getByRole("button", { name: "Make it" }).click();
+  await form.getByRole("button", { name: "Create key" }).click();
   await dialog(page).waitFor();
   const key = await dialog(page).locator("code").textContent();
   await page.waitForTimeout(1500);
   check(await dialog(page).isVisible(), "the dialog stays while the page is closed");
-  await dialog(page).getByRole("button", { name: "I have it" }).click();
+  await dialog(page).getByRole("button", { name: "I have copied it" }).click();
   await page.getByLabel("Admin key").waitFor();
   await page.getByLabel("Admin key").fill(key);
   await page.keyboard.press("Enter");

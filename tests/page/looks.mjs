@@ -11,7 +11,7 @@ const VIEWS = {
 async function looks(_, browser) {
   await everyLook(browser, VIEWS, async (page, name) => {
     if (name === "preview") {
-      await page.getByRole("button", { name: "Look" }).click();
+      await page.getByRole("button", { name: "Preview" }).click();
       await page.locator("#preview [data-count]").waitFor();
     }
     const more = page.locator("#more summary");

@@ -80,8 +80,8 @@ async function callsView(page) {
   await order("slow-call");
   const stop = page.getByRole("button", { name: "Stop", exact: true }).first();
   await stop.click();
-  check((await page.evaluate(() => document.activeElement.textContent)) === "Keep it", "Enter does not stop a call");
-  await page.getByRole("button", { name: "Stop it" }).click();
+  check((await page.evaluate(() => document.activeElement.textContent)) === "Cancel", "Enter does not stop a call");
+  await page.getByRole("button", { name: "Stop call" }).click();
   await page.locator("tbody").getByText("cancelled").first().waitFor();
   check(true, "a running call is stopped");
 }
@@ -160,7 +160,7 @@ async function openPartsStay(page) {
   await page.locator("details[data-tool][open]").first().waitFor();
   check((await page.getByLabel("Filter tools").inputValue()) === "forecast", "the way back leads to the open tool and the filter");
   await page.getByLabel("Filter tools").fill("no-such-tool");
-  check(await page.getByText("No tool fits.").isVisible(), "a filter that fits nothing says so");
+  check(await page.getByText("No tools match.").isVisible(), "a filter that fits nothing says so");
 }
 
 async function restart(page) {
@@ -222,7 +222,7 @@ async function sessionEnds(page) {
   await page.keyboard.press("Enter");
   check((await page.locator("tbody tr").count()) === before, "Enter keeps the session");
   await page.getByRole("button", { name: "End", exact: true }).first().click();
-  await page.getByRole("button", { name: "End it" }).click();
+  await page.getByRole("button", { name: "End session" }).click();
   await page.waitForFunction((rows) => document.querySelectorAll("tbody tr").length < rows, before);
   check(true, "a session is ended");
 }

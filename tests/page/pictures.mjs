@@ -54,7 +54,7 @@ async function tryTool(page) {
 
 async function lookAtServer(page) {
   await page.getByLabel(/^URL/).fill("https://wiki.example.com/mcp");
-  await page.getByRole("button", { name: "Look" }).click();
+  await page.getByRole("button", { name: "Preview" }).click();
   await page.locator("#preview .diff").waitFor();
   await page.evaluate(() => { /** @type {HTMLElement} */ (document.activeElement)?.blur(); scrollTo(0, 0); });
 }

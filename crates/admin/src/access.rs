@@ -121,8 +121,7 @@ fn is_beyond_limit(request: &Request) -> bool {
 }
 
 fn refuse_beyond_limit() -> Response {
-    let message = "All connections of this listener are in use (limits.admin_connections): come \
-                   again in a second";
+    let message = "All admin connections are in use (limits.admin_connections): retry in a second";
     let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, "connections", message);
     response
         .headers_mut()
@@ -152,11 +151,10 @@ fn find_grant(
         if !admin.is_reachable_by_others {
             return Ok(AccessGrant::Loopback);
         }
-        let message = "This address can be reached from other machines, and there are no \
-                       admin.keys: without one, only \
-                       /healthz, /livez, /readyz and /metrics are answered here. Add \
-                       [[admin.keys]] to the config; \
-                       `moongate key new NAME --admin` prints an entry";
+        let message = "This address can be reached from other machines, but there are no \
+                       admin.keys, so only /healthz, /livez, /readyz and /metrics are answered \
+                       here. Add [[admin.keys]] to the config; `moongate key new NAME --admin` \
+                       prints an entry";
         return Err(refuse(
             admin,
             AuthError::Missing,
@@ -198,9 +196,8 @@ fn find_grant(
 
 /// Refuses a request without a key of the config, and says where one is given.
 fn refuse_key(admin: &AdminState, denied: AuthError) -> (AuthError, Response) {
-    let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own \
-                   commands --admin-key, or \
-                   MOONGATE_ADMIN_KEY";
+    let message = "A key from admin.keys is needed: send Authorization: Bearer <key>; for moongate \
+                   commands, use --admin-key or MOONGATE_ADMIN_KEY";
     refuse(admin, denied, message, RefusalText::SignIn)
 }
 
@@ -211,8 +208,8 @@ pub(super) fn refuse_guesses(admin: &AdminState, wait: Duration) -> Response {
         .access
         .policy_denied
         .inc(DeniedRule("admin_key"));
-    let message =
-        "Too many wrong keys came from this address: wait a minute, then send one of admin.keys";
+    let message = "Too many wrong keys came from this address: wait a minute, then send a key \
+                   from admin.keys";
     let mut response = json_response(
         StatusCode::TOO_MANY_REQUESTS,
         "too_many_wrong_keys",

@@ -25,7 +25,7 @@ pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
             return json_response(
                 StatusCode::BAD_REQUEST,
                 "bad_limit",
-                "`limit` is not a number",
+                "`limit` must be a number",
             );
         }
     };

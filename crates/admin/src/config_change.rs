@@ -108,7 +108,7 @@ fn check_tools(
     off: &[String],
 ) -> Option<Response> {
     if let Some(both) = on.iter().find(|tool| off.contains(tool)) {
-        let message = format!("the tool {both:?} is both in `on` and in `off`");
+        let message = format!("the tool {both:?} is in both `on` and `off`");
         return Some(json_response(
             StatusCode::BAD_REQUEST,
             "bad_value",

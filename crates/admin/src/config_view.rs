@@ -40,7 +40,7 @@ pub(super) async fn config(Viewer(admin): Viewer) -> Response {
         _ => json_response(
             StatusCode::GATEWAY_TIMEOUT,
             "timeout",
-            "The config's files cannot be read in time",
+            "Reading the config files took too long",
         ),
     }
 }
@@ -120,7 +120,9 @@ pub(super) fn key_source(status: &ConfigStatus, list: KeyList, key: &str) -> Ent
 fn source_at(status: &ConfigStatus, location: Option<(&ReadFile, usize)>) -> EntrySource {
     let why_not = match location {
         _ if !status.edits.edit => Some("admin.edit is false".to_owned()),
-        None => Some("no file has its entry: the built-in demo, or variables".to_owned()),
+        None => Some(
+            "its entry is not in a config file: it is built in or comes from variables".to_owned(),
+        ),
         Some((file, _)) => file.why_not.clone(),
     };
     EntrySource {

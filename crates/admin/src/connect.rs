@@ -82,7 +82,7 @@ pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response 
     let id = query.text("client");
     let endpoint = endpoint_name(query.text("endpoint"));
     if id.is_empty() {
-        let message = "`client` is missing: GET /api/v1/clients lists their ids";
+        let message = "`client` is missing; GET /api/v1/clients lists the ids";
         return json_response(StatusCode::BAD_REQUEST, "bad_query", message);
     }
     let Some(profile) = moongate_clients::client(id) else {
@@ -97,7 +97,7 @@ pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response 
     }
     let url = admin.url_of_endpoint(endpoint);
     if url.is_empty() {
-        let message = "No URL leads to an endpoint: gateway.listen has sockets only";
+        let message = "No endpoint has a URL: gateway.listen has only sockets";
         return json_response(StatusCode::CONFLICT, "no_address", message);
     }
     let steps = steps_of(&admin, profile, &url);

@@ -21,7 +21,7 @@ pub(super) async fn doctor(Viewer(admin): Viewer) -> Response {
     match tokio::time::timeout(CHECK_TIMEOUT, admin.examiner.doctor()).await {
         Ok(Some(findings)) => json(StatusCode::OK, &FindingList { findings }),
         Ok(None) => {
-            let message = "This gateway was started without a config that could be checked";
+            let message = "This gateway was started without a config, so there is nothing to check";
             json_response(StatusCode::CONFLICT, "no_config", message)
         }
         Err(_) => json_response(

@@ -35,7 +35,7 @@ pub(super) async fn events(
 ) -> Response {
     let Some(watcher) = watch(&admin) else {
         let message =
-            "There are too many event streams (admin.streams); close a page, or raise the limit";
+            "Too many event streams are open (admin.streams); close a page or raise the limit";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message);
     };
     let mut response = Response::new(AxumBody::from_stream(event_stream(admin, grant, watcher)));

@@ -22,7 +22,7 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
         return json_response(
             StatusCode::BAD_REQUEST,
             "bad_query",
-            "`principal` and `tool` are needed",
+            "`principal` and `tool` are required",
         );
     }
     let auth = admin.listener_state.load().auth.clone();

@@ -33,7 +33,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<AdminState>> for JsonBody<T> {
         serde_json::from_slice(&bytes)
             .map(JsonBody)
             .map_err(|error| {
-                let message = format!("The body is not as it should be: {error}");
+                let message = format!("Invalid request body: {error}");
                 json_response(StatusCode::BAD_REQUEST, "bad_body", &message)
             })
     }
@@ -74,7 +74,7 @@ async fn collect(
     match tokio::time::timeout(BODY_TIMEOUT, body).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(BodyError::MemoryExhausted(exhausted))) => {
-            let message = format!("No memory is left for the body: {exhausted}");
+            let message = format!("Not enough memory for the body: {exhausted}");
             Err(json_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "no_memory",
@@ -83,7 +83,7 @@ async fn collect(
         }
         Ok(Err(_)) => {
             let message = format!(
-                "The body broke off, or is larger than {} KiB",
+                "The body was cut off or is larger than {} KiB",
                 bytes_max / 1024
             );
             Err(json_response(
@@ -95,7 +95,7 @@ async fn collect(
         Err(_) => Err(json_response(
             StatusCode::REQUEST_TIMEOUT,
             "timeout",
-            "The body took too long",
+            "The body took too long to arrive",
         )),
     }
 }

@@ -164,7 +164,7 @@ fn with_command(mut refusal: ChangeRefusal, name: &str, list: KeyList) -> Change
             ""
         };
         refusal.error.message += &format!(
-            ". `moongate key new {name:?}{flag}` makes a key, and prints the entry to paste"
+            ". `moongate key new {name:?}{flag}` creates a key and prints the entry to paste"
         );
     }
     refusal
@@ -184,7 +184,7 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
     if !is_key_name(name) {
         return Err((
             "bad_name",
-            "`name`: a key's name has 1 to 64 characters, and no control characters".to_owned(),
+            "`name` must have 1 to 64 characters and no control characters".to_owned(),
         ));
     }
     let mut entry = Map::from_iter([
@@ -215,7 +215,7 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
             Some(_) if of != *list => {
                 return Err((
                     "bad_value",
-                    format!("`{member}` is for keys of {} only: leave it out", of.name()),
+                    format!("`{member}` is only for keys of {}; leave it out", of.name()),
                 ));
             }
             Some(value) => drop(entry.insert(member.to_owned(), value)),
@@ -248,7 +248,7 @@ pub(super) async fn remove_key(
             return json_response(
                 StatusCode::BAD_REQUEST,
                 "bad_query",
-                "`list` is `clients` or `operators`",
+                "`list` must be `clients` or `operators`",
             );
         }
     };
@@ -260,7 +260,7 @@ pub(super) async fn remove_key(
             return json_response(
                 StatusCode::BAD_REQUEST,
                 "bad_query",
-                "`closed` is `true` or `false`",
+                "`closed` must be `true` or `false`",
             );
         }
     };

@@ -47,7 +47,7 @@ async fn operations(
             StatusCode::BAD_REQUEST,
             "too_many_servers",
             &format!(
-                "`servers` has {}, and {SERVERS_MAX} are taken at once",
+                "`servers` has {} entries, but at most {SERVERS_MAX} can be added at once",
                 servers.len()
             ),
         )),

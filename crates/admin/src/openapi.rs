@@ -36,18 +36,19 @@ mod tests {
     const EDIT_ERRORS: [(&str, &str); 5] = [
         (
             "400",
-            "bad_body, bad_value or bad_name: the request is not as it should be.",
+            "bad_body, bad_value or bad_name: the request is invalid.",
         ),
         (
             "403",
-            "read_only, commands_not_allowed or address_not_allowed: it is not done from here.",
+            "read_only, commands_not_allowed or address_not_allowed: this cannot be done from \
+             here.",
         ),
         (
             "409",
-            "already_there, overridden, no_file, busy or locked: it cannot be done now, or would \
-             do nothing.",
+            "already_there, overridden, no_file, busy or locked: this cannot be done now, or would \
+             change nothing.",
         ),
-        ("412", "changed: the file is another one than expected."),
+        ("412", "changed: the file does not have the expected etag."),
         (
             "422",
             "problems, unknown_tool, cannot_edit or read_only: nothing was written.",
@@ -114,9 +115,9 @@ mod tests {
             "components": {
                 "securitySchemes": {
                     "key": { "type": "http", "scheme": "bearer",
-                        "description": "A key of admin.keys." },
+                        "description": "A key from admin.keys." },
                     "session": { "type": "apiKey", "in": "cookie", "name": "moongate_admin",
-                        "description": "Over TLS __Host-moongate." },
+                        "description": "Over TLS, __Host-moongate." },
                 },
                 "schemas": schemas.definitions(),
             },
@@ -153,7 +154,8 @@ mod tests {
         });
         let tag = route.is_edit.then(|| {
             let meaning =
-                "The etag that the file must have. Without it, the file is changed as it is.";
+                "The etag that the file must have. Without it, the file is changed whatever its \
+                 contents are.";
             json!({ "name": "If-Match", "in": "header", "description": meaning, "schema": text })
         });
         in_path.chain(in_query).chain(tag).collect()

@@ -75,7 +75,7 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
             let role = key.role.name();
             let needed = needed.name();
             let message = format!(
-                "The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)"
+                "The role of this key is \"{role}\", but this needs \"{needed}\" (admin.keys)"
             );
             return Err(json_response(
                 StatusCode::FORBIDDEN,
@@ -88,9 +88,9 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
         Some(AccessGrant::Loopback) if is_direct(admin, parts.extensions.get(), &parts.headers) => {
         }
         Some(AccessGrant::Loopback) | None => {
-            let message = "Without admin.keys only this machine may do this, directly and on a \
-                           loopback address; elsewhere send \
-                           SIGHUP, or change the config file";
+            let message = "Without admin.keys, only this machine may do this, by connecting \
+                           directly to a loopback address; from elsewhere, send SIGHUP or change \
+                           the config file";
             return Err(json_response(StatusCode::FORBIDDEN, "not_local", message));
         }
     }
@@ -112,7 +112,8 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
         return Err(json_response(
             StatusCode::FORBIDDEN,
             "origin_not_allowed",
-            "With a cookie only the page itself may do this; programs send Authorization: Bearer",
+            "With a cookie, only the page itself may do this; programs must send Authorization: \
+             Bearer",
         ));
     }
     Ok(())
@@ -128,7 +129,7 @@ fn check_site(headers: &HeaderMap) -> Result<(), Response> {
         return Err(json_response(
             StatusCode::FORBIDDEN,
             "origin_not_allowed",
-            "Pages of other origins may not do this",
+            "Pages from other origins may not do this",
         ));
     }
     Ok(())

@@ -420,7 +420,7 @@ async fn question_part(viewer: PageViewer, Path((id, ask)): Path<(String, String
         None => json_response(
             StatusCode::NOT_FOUND,
             "not_found",
-            "The server waits for this answer no more",
+            "The server no longer waits for this answer",
         ),
     }
 }

@@ -61,7 +61,7 @@ impl<S: Sync> FromRequestParts<S> for QueryMap {
                     .map(|(name, _)| format!("`{name}`"))
                     .collect();
                 let message = format!(
-                    "There is no parameter {unknown:?} here; it takes {}",
+                    "There is no parameter {unknown:?} here; the parameters are {}",
                     known.join(", ")
                 );
                 Err(json_response(

@@ -135,8 +135,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::open(
         "POST",
         "/api/v1/signin",
-        "Trades a key or a ticket for a \
-        cookie.",
+        "Exchanges a key or a ticket for a cookie.",
         || post(signin_routes::sign_in),
     )
     .takes::<SignInRequest>()
@@ -152,15 +151,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view(
         "POST",
         "/api/v1/tickets",
-        "Makes a ticket, which signs a browser in once.",
+        "Creates a ticket that signs a browser in once.",
         || post(signin_routes::make_ticket),
     )
     .gives::<SignInTicket>(),
     ApiRoute::view(
         "GET",
         "/api/v1/me",
-        "Name and role of the key that a \
-        request has.",
+        "Name and role of the key that sent the request.",
         || get(signin_routes::me),
     )
     .gives::<SignedInOperator>(),
@@ -192,8 +190,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate(
         "POST",
         PREVIEW_PATH,
-        "Shows what adding servers would do, and writes \
-        nothing.",
+        "Shows what adding servers would do, without writing anything.",
         || post(server_preview::preview),
     )
     .takes::<PreviewRequest>()
@@ -271,8 +268,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view(
         "GET",
         "/api/v1/sessions",
-        "Sessions of clients, with ids of \
-        our own.",
+        "Client sessions, with the gateway's own ids.",
         || get(sessions::sessions),
     )
     .gives::<SessionList>(),
@@ -299,15 +295,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ("client", "Id of the client."),
         (
             "endpoint",
-            "Name or path of the endpoint; all servers without it.",
+            "Name or path of the endpoint. Default: all servers.",
         ),
     ])
     .gives::<ConnectSteps>(),
     ApiRoute::view(
         "GET",
         "/api/v1/config",
-        "The files of the config, without secrets, and its \
-        last reload.",
+        "The config files, without secrets, and the last reload.",
         || get(config_view::config),
     )
     .gives::<ConfigView>(),
@@ -324,14 +319,14 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view(
         "GET",
         "/api/v1/keys",
-        "Keys of clients and operators, each with the first digits of its hash.",
+        "Client and operator keys, each with the first digits of its hash.",
         || get(keys::keys),
     )
     .gives::<KeyLists>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/keys",
-        "Makes a key, shows it once, and writes its hash into the config.",
+        "Creates a key, shows it once and writes its hash into the config.",
         || post(keys::make_key),
     )
     .edit()
@@ -350,8 +345,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ("list", "`clients` (default) or `operators`."),
         (
             "closed",
-            "`true`: without another key of a client, nobody may use the endpoint \
-                        (`auth.required`).",
+            "`true`: if no client key is left, nobody may use the endpoint (`auth.required`).",
         ),
     ])
     .gives::<KeyRemovalReport>(),
@@ -377,8 +371,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view(
         "GET",
         "/api/v1/popular",
-        "Servers that need no more than their name to be \
-        added.",
+        "Servers that can be added by name alone.",
         || get(popular::popular),
     )
     .gives::<PopularList>(),
@@ -420,31 +413,28 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::operate(
         "POST",
         "/api/v1/servers/{name}/restart",
-        "Starts a server anew.",
+        "Restarts a server.",
         || post(server_actions::restart),
     )
     .gives::<RestartReport>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/servers/{name}/refresh",
-        "Asks a server for its lists \
-        again.",
+        "Requests a server's lists again.",
         || post(server_actions::refresh),
     )
     .gives::<RefreshReport>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/try",
-        "Calls a tool as an operator, and streams its \
-        events.",
+        "Calls a tool as an operator and streams its events.",
         || post(try_call::start),
     )
     .takes::<TryRequest>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/try/{id}/answer",
-        "Answers a server that asks during such \
-        a call.",
+        "Answers a server's question during such a call.",
         || post(try_call::answer),
     )
     .takes::<TryReply>()

@@ -29,7 +29,7 @@ pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
         None => LIMIT_DEFAULT,
         Some(Ok(limit)) if (1..=LIMIT_MAX).contains(&limit) => limit,
         Some(_) => {
-            let message = format!("`limit` is not a number from 1 to {LIMIT_MAX}");
+            let message = format!("`limit` must be a number from 1 to {LIMIT_MAX}");
             return json_response(StatusCode::BAD_REQUEST, "bad_limit", &message);
         }
     };

@@ -61,7 +61,7 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
         return json_response(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",
-            "The restart broke off",
+            "The restart was interrupted",
         );
     };
     match restarted {
@@ -74,12 +74,12 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
             old_still_serves: kept,
         } => {
             let after = if kept {
-                "the old one serves on"
+                "but the old one still serves"
             } else {
-                "there was none before, and it is tried again"
+                "and there was none before, so it is tried again"
             };
             let message = format!(
-                "The new one did not come up, {after}: {}",
+                "The new connection did not come up, {after}: {}",
                 logs::redact(&reason)
             );
             json(
@@ -94,7 +94,7 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
         RestartOutcome::Busy => json_response(
             StatusCode::CONFLICT,
             "busy",
-            "A restart of this server is under way",
+            "This server is already being restarted",
         ),
         RestartOutcome::Disabled => {
             let message =
@@ -127,7 +127,7 @@ pub(super) async fn refresh(Operator(admin): Operator, Path(name): Path<String>)
             .map(|server| server.settings.name.as_str())
             .collect();
         let message = format!(
-            "There is no server {name:?} that is switched on; those are {}",
+            "There is no enabled server {name:?}; the enabled servers are {}",
             names.join(", ")
         );
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);

@@ -30,7 +30,7 @@ pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Re
             .map(|server| server.settings.name.as_str())
             .collect();
         let message = format!(
-            "There is no server {name:?} that is switched on; those are {}",
+            "There is no enabled server {name:?}; the enabled servers are {}",
             names.join(", ")
         );
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);

@@ -65,7 +65,7 @@ pub(super) async fn preview_servers(
     } = wanted;
     let slot = match probe.then(|| admin.probe_slots.try_take()) {
         Some(None) => {
-            let message = "Four previews connect to servers already: wait for one of them";
+            let message = "Four previews are already connecting to servers; wait until one ends";
             return Err(json_response(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too_many_probes",
@@ -245,8 +245,8 @@ async fn probe_all(
             // One after the other, so that a long list needs one slot only. Its end may come too
             // late.
             Err(_) => failed_probe(
-                "the time for all probes was up",
-                "look at this server alone",
+                "the time for all probes ran out",
+                "preview this server alone",
             ),
         });
     }
@@ -269,7 +269,7 @@ fn describe_probe(report: ProbeReport) -> ServerProbe {
         ProbeReport::NeedsLogin(message) => {
             let fault = failed_probe(
                 &message,
-                "it wants credentials: give a header, such as `Authorization`",
+                "it needs credentials: add a header, such as `Authorization`",
             );
             ServerProbe {
                 needs_login: true,

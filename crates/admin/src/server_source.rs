@@ -59,8 +59,10 @@ pub(super) async fn find_servers(
     admin: &AdminState,
     choice: ServerChoice,
 ) -> Result<FoundServers, SourceProblem> {
-    let broke_off =
-        || SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
+    let broke_off = || {
+        let interrupted = ConfigEditError::new("internal", "reading the config was interrupted");
+        SourceProblem::Config(interrupted.into())
+    };
     let written = written_text(&source);
     // One text at a time: its tree takes many times its size, and operators paste one after the
     // other.
@@ -75,7 +77,7 @@ pub(super) async fn find_servers(
     let read = read.await.map_err(|_| broke_off())??;
     if read.servers.len() > SERVERS_MAX {
         let message = format!(
-            "the text has {} servers, and {SERVERS_MAX} are taken at once",
+            "the text has {} servers, but at most {SERVERS_MAX} can be added at once",
             read.servers.len()
         );
         return Err(SourceProblem::BadRequest("too_many_servers", message));
@@ -118,10 +120,10 @@ fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
     } = source;
     match (text, url, popular) {
         (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => {
-            Err(bad_body("`headers` belong to a `url`"))
+            Err(bad_body("`headers` can only be used with `url`"))
         }
         (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => {
-            Err(bad_body("`args` belong to a `popular` server"))
+            Err(bad_body("`args` can only be used with `popular`"))
         }
         (Some(text), None, None) => read_text(&text).map_err(unreadable),
         (None, Some(url), None) => {
@@ -133,7 +135,7 @@ fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
             read_text(&Value::Object(settings).to_string()).map_err(unreadable)
         }
         (None, None, Some(name)) => popular_entry(&name, &args),
-        _ => Err(bad_body("give one of `text`, `url` and `popular`")),
+        _ => Err(bad_body("give exactly one of `text`, `url` and `popular`")),
     }
 }
 
@@ -148,7 +150,7 @@ impl ServerChoice {
             .into_iter()
             .find(|name| !rows.iter().any(|row| row.server.name == **name))
         {
-            let message = format!("there is no server {name:?} in this; look at the preview again");
+            let message = format!("the source has no server {name:?}; check the preview again");
             return Err(SourceProblem::BadRequest("unknown_name", message));
         }
         if let Some(only) = &self.only {
@@ -221,11 +223,13 @@ impl FoundServers {
         let row = self.rows.iter().find(|row| !row.is_added)?;
         let name = &row.server.name;
         Some(match &row.state {
-            ImportState::Same { name: known } => format!("{name} is there already, as {known}"),
+            ImportState::Same { name: known } => {
+                format!("{name} is already in the config as {known}")
+            }
             ImportState::Differs { name: known, .. } => {
                 format!(
-                    "{known} is there without some of its settings; name {name} in `only` to add \
-                     it as another server"
+                    "{known} is in the config without some of these settings; name {name} in \
+                     `only` to add it as another server"
                 )
             }
             ImportState::Own => format!("{name} leads back to this gateway"),

@@ -77,7 +77,8 @@ pub(super) async fn sign_in(
                 .load()
                 .refused_keys
                 .log(peer, &UNKNOWN_KEY);
-            let message = "This is no key of admin.keys, or a ticket that was used or is too old";
+            let message = "This is not a key from admin.keys, or the ticket was already used or \
+                           has expired";
             return json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
         }
         KeyAttempt::Refused(wait) => return refuse_guesses(&admin, wait),

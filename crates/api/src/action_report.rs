@@ -16,11 +16,11 @@ pub enum RestartReport {
         /// Process of the new one.
         pid: Option<u32>,
     },
-    /// New one did not come up.
+    /// New connection or process did not come up.
     Failed {
         /// Server of the request.
         server: String,
-        /// True if the old one serves on.
+        /// True if the old one still serves.
         kept: bool,
         /// Text for people.
         message: String,

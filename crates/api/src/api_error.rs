@@ -14,7 +14,7 @@ use crate::server_status::ServerStatus;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ApiError {
-    /// Word for programs.
+    /// Code for programs.
     pub error: String,
     /// Text for people.
     pub message: String,
@@ -32,14 +32,14 @@ pub struct EditRefusal {
     pub setting: Option<String>,
     /// Lines to paste into the file instead.
     pub snippet: Option<String>,
-    /// Problems of the config as it would be.
+    /// Problems that the new config would have.
     pub problems: Vec<ConfigProblemRow>,
-    /// Contents that the client did not know. `None` for other reasons.
+    /// Current contents, if the client did not know them. `None` for other reasons.
     #[serde(flatten)]
     pub current: Option<CurrentFile>,
 }
 
-/// Contents of a file that is another one than expected.
+/// Contents of a file that are not the expected ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -55,7 +55,7 @@ pub struct CurrentFile {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct UnreadableText {
-    /// Word for programs.
+    /// Code for programs.
     pub error: String,
     /// First problem.
     pub message: Option<String>,

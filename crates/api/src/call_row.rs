@@ -29,10 +29,10 @@ pub struct CallRow {
     pub state: CallState,
     /// Time in milliseconds that it took, or has taken so far.
     pub ms: f64,
-    /// Part of it in the gateway. `None` while it runs.
+    /// Part of that time in the gateway. `None` while it runs.
     pub own_ms: Option<f64>,
-    /// Part of it in the server's queue and for a connection. `None` while it runs, and for a call
-    /// that nobody waited for to the end.
+    /// Part of that time in the server's queue and waiting for a connection. `None` while it runs,
+    /// and for a call that nobody waited for to the end.
     pub wait_ms: Option<f64>,
     /// Attempts after the first one. `None` while it runs.
     pub retries: Option<u32>,
@@ -44,7 +44,7 @@ pub struct CallRow {
     pub name: String,
     /// Principal of the client.
     pub principal: String,
-    /// Client, as it names itself.
+    /// Client, as it identifies itself.
     pub client: ClientName,
     /// Path of the endpoint.
     pub endpoint: String,
@@ -60,7 +60,7 @@ pub struct CallRow {
     pub error: Option<CallError>,
 }
 
-/// Name and version that a client gives itself.
+/// Name and version that a client reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Clients that are known.
+/// Known clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -24,13 +24,13 @@ pub struct ClientRow {
     pub title: String,
     /// Way to connect it.
     pub method: ConnectMethod,
-    /// Path of its file, as it is shown.
+    /// Path of its file, as shown to people.
     pub path: Option<String>,
-    /// Longest name of a tool that it takes.
+    /// Longest tool name that it accepts.
     pub name_length: Option<usize>,
-    /// Number of tools that it takes.
+    /// Number of tools that it accepts.
     pub tools: Option<usize>,
-    /// Newest sign that it uses the gateway.
+    /// Latest sign that it uses the gateway.
     pub present: Option<ClientPresence>,
 }
 
@@ -44,9 +44,9 @@ pub enum ConnectMethod {
     File,
     /// Text to paste.
     Paste,
-    /// Address that its maker's machines can reach.
+    /// Address that the vendor's machines can reach.
     PublicUrl,
-    /// None: the client is no longer made.
+    /// None: the client is discontinued.
     Discontinued,
 }
 
@@ -55,9 +55,9 @@ pub enum ConnectMethod {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientPresence {
-    /// Name that it gives itself.
+    /// Name that it reports.
     pub name: String,
-    /// Version that it gives itself.
+    /// Version that it reports.
     pub version: String,
     /// Age of the sign.
     pub seconds: u64,
@@ -74,7 +74,7 @@ pub struct ConnectSteps {
     pub endpoint: String,
     /// Address of the endpoint.
     pub url: String,
-    /// Steps, in their order.
+    /// Steps, in order.
     pub steps: Vec<ConnectStep>,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::server_status::ServerStatus;
 
-/// Text that stands for no prefix, where an empty one cannot be sent.
+/// Text that means no prefix, where an empty one cannot be sent.
 pub const NO_PREFIX: &str = "\"\"";
 
 /// Body of `PATCH /api/v1/servers/{name}`.
@@ -50,7 +50,7 @@ impl ToolSwitches {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct UndoRequest {
-    /// Tag that the edit left, as its answer had it.
+    /// Tag of the contents after the edit, as its answer reported it.
     pub etag: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct ChangeReport {
     pub file: String,
     /// First line that changed, from 1.
     pub line: usize,
-    /// Changed lines, without secrets. Empty if the file is as it was.
+    /// Changed lines, without secrets. Empty if the file is unchanged.
     pub diff: String,
     /// Tag of the file's contents now.
     pub etag: String,
@@ -75,7 +75,7 @@ pub struct ChangeReport {
     pub undo: bool,
     /// Problems of new servers. Each fails until its problem is solved.
     pub problems: Vec<ConfigProblemRow>,
-    /// Reload that followed. `None` if the file is as it was.
+    /// Reload that followed. `None` if the file is unchanged.
     pub reload: Option<ReloadReport>,
     /// Servers that the change or the reload is about.
     pub servers: Vec<ServerStatus>,
@@ -107,7 +107,7 @@ pub struct ConfigProblemRow {
     pub message: String,
     /// Way to solve it.
     pub hint: String,
-    /// Server that it costs. `None`: it costs the whole config.
+    /// Server that cannot be used because of it. `None`: the whole config cannot be used.
     pub server: Option<String>,
 }
 
@@ -142,7 +142,7 @@ pub enum PlanReport {
     Fine {
         /// Changes that would be made.
         changes: ConfigDifference,
-        /// Changes of what each key may call.
+        /// Changes to what each key may call.
         keys: Vec<ToolAccessChange>,
     },
     /// Config cannot be used.
@@ -163,7 +163,7 @@ pub struct ConfigDifference {
     pub removed: Vec<String>,
     /// Servers that get a new connection or process. The old one serves until the new one is ready.
     pub replaced: Vec<String>,
-    /// Servers with another presentation or other limits. Their connections stay.
+    /// Servers with a different presentation or different limits. Their connections stay.
     pub changed: Vec<String>,
     /// Other settings that change.
     pub settings: Vec<String>,

@@ -12,7 +12,7 @@ pub struct ConfigView {
     /// Config in use.
     #[serde(flatten)]
     pub state: ConfigState,
-    /// Edits that can be undone, the last one first.
+    /// Edits that can be undone, the latest first.
     pub undo: Vec<PastEditRow>,
 }
 
@@ -27,9 +27,9 @@ pub struct ConfigState {
     pub reload: LastReload,
     /// Time when the config in use was last read.
     pub in_use_since: String,
-    /// Settings whose new values wait for a restart.
+    /// Settings whose new values need a restart.
     pub needs_restart: Vec<String>,
-    /// True if changes are taken here.
+    /// True if changes are accepted here.
     pub edit: bool,
     /// True if servers that start a program may be added here.
     pub allow_commands: bool,
@@ -40,7 +40,7 @@ pub struct ConfigState {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConfigFile {
-    /// Path, as the gateway has it.
+    /// Path, as the gateway knows it.
     pub path: String,
     /// Tag of its contents.
     pub etag: String,
@@ -65,7 +65,7 @@ pub struct LastReload {
     pub at: String,
     /// Outcome: `applied`, `unchanged` or `refused`.
     pub outcome: String,
-    /// Problems of a config that was refused, for people.
+    /// Problems of a refused config, for people.
     pub message: Option<String>,
 }
 
@@ -80,9 +80,9 @@ pub struct PastEditRow {
     pub file: String,
     /// Description in a few words.
     pub summary: String,
-    /// Tag of the contents that it left.
+    /// Tag of the contents after the edit.
     pub etag: String,
-    /// Way in which it was made. `None`: not known.
+    /// Way in which it was made. `None`: unknown.
     pub via: Option<String>,
     /// Name of the operator's key.
     pub by: Option<String>,

@@ -21,7 +21,7 @@ pub struct EndpointCost {
     pub tools_listed: usize,
     /// Estimated tokens of that list.
     pub tokens_listed: u64,
-    /// Estimated tokens of the tools that were called since the start.
+    /// Estimated tokens of the tools that were called since startup.
     pub tokens_called: u64,
     /// Servers, the most expensive first.
     pub servers: Vec<ServerCost>,
@@ -32,10 +32,10 @@ pub struct EndpointCost {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DiscoveryMode {
-    /// Lists have all tools.
+    /// Lists contain all tools.
     #[default]
     Full,
-    /// Lists have the tools that find and call others.
+    /// Lists contain only the tools that find and call others.
     Search,
 }
 
@@ -50,14 +50,14 @@ pub struct ServerCost {
     pub title: Option<String>,
     /// Estimated tokens of its listed tools.
     pub tokens: u64,
-    /// Calls of them since the start.
+    /// Calls to them since startup.
     pub calls: u64,
     /// Listed tools, the most expensive first.
     pub tools: Vec<ToolCost>,
 }
 
 impl ServerCost {
-    /// Returns the estimated tokens of the tools that were called since the start.
+    /// Returns the estimated tokens of the tools that were called since startup.
     pub fn called_tokens(&self) -> u64 {
         self.tools
             .iter()
@@ -78,8 +78,8 @@ pub struct ToolCost {
     pub exposed: Option<String>,
     /// Estimated tokens of its definition.
     pub tokens: u64,
-    /// Calls since the start.
+    /// Calls since startup.
     pub calls: u64,
-    /// Calls of those that failed.
+    /// Calls that failed.
     pub errors: u64,
 }

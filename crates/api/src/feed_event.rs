@@ -10,7 +10,7 @@ use crate::config_view::ConfigState;
 use crate::server_status::GatewayStatus;
 use crate::session_row::SessionRow;
 
-/// Event `snapshot`: what a watcher gets first.
+/// Event `snapshot`, which a watcher receives first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -23,7 +23,7 @@ pub struct FeedSnapshot {
     pub config: ConfigState,
 }
 
-/// Event `sessions`: sessions that began or ended, with all others.
+/// Event `sessions`: all sessions, after some started or ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -32,7 +32,7 @@ pub struct SessionsEvent {
     pub sessions: Vec<SessionRow>,
 }
 
-/// Event `server` of a server that is gone.
+/// Event `server` for a server that was removed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -42,11 +42,11 @@ pub struct RemovedServer {
     pub removed: bool,
 }
 
-/// Event `calls`: calls that are too many to report one by one.
+/// Event `calls`: more calls than can be reported one by one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallFlood {
-    /// Number of calls that began.
+    /// Number of calls that started.
     pub started: u64,
 }

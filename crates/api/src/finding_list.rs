@@ -13,12 +13,12 @@ pub struct FindingList {
     pub findings: Vec<Finding>,
 }
 
-/// Thing that is wrong.
+/// Problem that was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Finding {
-    /// Code, as people search for it.
+    /// Code to search for.
     pub code: String,
     /// Weight of the finding.
     pub severity: FindingSeverity,
@@ -28,7 +28,7 @@ pub struct Finding {
     pub server: Option<String>,
     /// Description of the problem.
     pub message: String,
-    /// Place in a file, as far as there is one.
+    /// Place in a file, if there is one.
     pub place: Option<String>,
     /// Reason why it matters.
     pub why: String,
@@ -47,7 +47,7 @@ pub struct Finding {
 pub enum FindingSeverity {
     /// Something does not work.
     Broken,
-    /// Something works, and probably not as meant.
+    /// Something works, but probably not as intended.
     #[default]
     Warning,
 }

@@ -26,17 +26,17 @@ pub struct ClientKey {
     pub name: String,
     /// First digits of its hash.
     pub hash_prefix: String,
-    /// Views and servers that it opens. `None`: all.
+    /// Views and servers that it gives access to. `None`: all.
     pub views: Option<Vec<String>>,
     /// Patterns of tools that it may call. `None`: all.
     pub tools: Option<Vec<String>>,
-    /// Calls in a time, such as `100/1m`. `None`: the general rate.
+    /// Call rate, such as `100/1m`. `None`: the general rate.
     pub rate: Option<String>,
     /// Time of its end.
     pub expires: Option<String>,
     /// True if it has ended.
     pub expired: bool,
-    /// Time of its last call since the start.
+    /// Time of its last call since startup.
     pub last_used: Option<String>,
     /// Place of its entry.
     #[serde(flatten)]
@@ -54,7 +54,7 @@ pub struct OperatorKey {
     pub role: String,
     /// First digits of its hash.
     pub hash_prefix: String,
-    /// Time of its last request since the start.
+    /// Time of its last request since startup.
     pub last_used: Option<String>,
     /// Place of its entry.
     #[serde(flatten)]
@@ -104,22 +104,22 @@ impl KeyListName {
 pub struct NewKey {
     /// Name of the key.
     pub name: String,
-    /// List that gets it.
+    /// List to add it to.
     #[serde(default)]
     pub list: KeyListName,
     /// Role, for operators.
     pub role: Option<String>,
-    /// Views and servers that it opens.
+    /// Views and servers that it gives access to.
     pub views: Option<Vec<String>>,
     /// Patterns of tools that it may call.
     pub tools: Option<Vec<String>>,
-    /// Calls in a time, such as `100/1m`.
+    /// Call rate, such as `100/1m`.
     pub rate: Option<String>,
     /// Time of its end.
     pub expires: Option<String>,
 }
 
-/// Answer with a new key. No other answer has it.
+/// Answer with a new key. No other answer contains it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Popular servers, with what the config has of them.
+/// Popular servers, and which of them the config has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -40,17 +40,17 @@ pub struct PopularRow {
     pub url: Option<String>,
     /// Program of a local server.
     pub command: Option<String>,
-    /// Arguments of the program, with marks for those that the user gives.
+    /// Arguments of the program, with placeholders for those that the user gives.
     pub args: Vec<String>,
     /// Arguments that the user gives, in their order.
     pub arguments: Vec<PopularArgumentRow>,
     /// Name with its arguments, as they are typed.
     pub usage: String,
-    /// Key that the server takes.
+    /// Key that the server accepts.
     pub key: Option<PopularKeyRow>,
     /// Number of its tools when it was probed.
     pub tools: Option<u32>,
-    /// Day of the last probe that found it alive.
+    /// Day of the last successful probe.
     pub probed: Option<String>,
     /// True if that is long ago.
     pub stale: bool,
@@ -71,7 +71,7 @@ pub struct PopularArgumentRow {
     pub repeats: bool,
 }
 
-/// Key that a server takes in a header.
+/// Key that a server accepts in a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

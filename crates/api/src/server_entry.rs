@@ -21,8 +21,8 @@ pub struct ShownValue {
     pub keys: Vec<String>,
     /// Text as the file has it. `None` for a secret that is written out.
     pub text: Option<String>,
-    /// Line that takes a written-out secret from a variable. Only for one that is a secret beyond
-    /// doubt.
+    /// Line that reads a plain-text secret from a variable instead. Only for what is certainly a
+    /// secret.
     pub advice: Option<String>,
 }
 

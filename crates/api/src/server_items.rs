@@ -32,7 +32,7 @@ pub struct ServerItem {
     pub name: String,
     /// Name or URI that clients see. `None` if they see none.
     pub exposed: Option<String>,
-    /// Name that a tool would get which is not exposed.
+    /// Name that a tool would get if it were exposed.
     pub expected: Option<String>,
     /// Title for people.
     pub title: Option<String>,
@@ -46,9 +46,9 @@ pub struct ServerItem {
     pub tokens: u64,
     /// Claims of the server.
     pub annotations: Option<Value>,
-    /// Calls since the start.
+    /// Calls since startup.
     pub calls: u64,
-    /// Calls of those that failed.
+    /// Calls that failed.
     pub errors: u64,
     /// Time in milliseconds that 95 % of calls stay below.
     pub p95_ms: Option<f64>,
@@ -85,7 +85,7 @@ impl ServerItem {
     }
 }
 
-/// Tools of one server, as an endpoint has them.
+/// Tools of one server, as an endpoint exposes them.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct ServerTools {
@@ -93,14 +93,14 @@ pub struct ServerTools {
     pub tools: Vec<ServerItem>,
 }
 
-/// Tools that fit a query.
+/// Tools that match a query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FoundTools {
     /// Listed tools, best first, each with its server.
     pub listed: Vec<(ToolOwner, ServerItem)>,
-    /// Number of listed tools that fit.
+    /// Number of listed tools that match.
     pub total: usize,
-    /// Tools that fit by their texts, and that no client sees.
+    /// Tools whose texts match, but that no client sees.
     pub unlisted: Vec<(ToolOwner, ServerItem)>,
 }
 
@@ -121,9 +121,9 @@ pub struct ToolHints {
 pub enum ItemState {
     /// Clients see it.
     On,
-    /// Clients can call it, and no list has it.
+    /// Clients can call it, but no list contains it.
     Hidden,
-    /// A rule keeps it from clients.
+    /// A rule switches it off.
     #[default]
     Off,
     /// Item that cannot be exposed.

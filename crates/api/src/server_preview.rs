@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Body of `POST /api/v1/servers`: settings, or the source that a preview was made of.
+/// Body of `POST /api/v1/servers`: settings, or the source of a preview.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct NewServers {
     /// Settings of each server, by its name.
     pub servers: Option<BTreeMap<String, Map<String, Value>>>,
-    /// Source in place of settings.
+    /// Source instead of settings.
     pub from: Option<ServerSource>,
     /// Names of the servers to take from the source.
     pub only: Option<Vec<String>>,
@@ -57,7 +57,7 @@ pub struct PreviewRequest {
     pub args: Vec<String>,
     /// True to connect once to each.
     pub probe: bool,
-    /// Names of the servers that are of interest.
+    /// Names of the servers to preview.
     pub only: Option<Vec<String>>,
     /// Other names for them.
     pub names: BTreeMap<String, String>,
@@ -80,7 +80,7 @@ pub struct ServerPreview {
     pub diff: Option<String>,
 }
 
-/// Problem of a text that somebody wrote.
+/// Problem in a text that somebody wrote.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -118,7 +118,7 @@ pub struct FoundServer {
     pub toml: Option<String>,
     /// Entry as the config would have it, without secrets.
     pub settings: Map<String, Value>,
-    /// State by what the config has.
+    /// State compared with the config.
     pub state: FoundState,
     /// Name in the source, if it is taken.
     pub was: Option<String>,
@@ -136,9 +136,9 @@ pub struct FoundServer {
     pub needs_command: bool,
     /// URL, command or socket, without secrets.
     pub target: String,
-    /// Characters that its exposed names would begin with.
+    /// Characters that its exposed names would start with.
     pub name_prefix: Option<String>,
-    /// Answer of the server. `None` if it was not asked.
+    /// Result of the probe. `None` if the server was not probed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<ServerProbe>,
 }
@@ -150,7 +150,7 @@ pub struct FoundServer {
 pub enum FoundState {
     /// Server that the config does not have.
     New,
-    /// Server that the config does not have, under a name that it has.
+    /// Server that the config does not have, although its name is taken.
     Renamed,
     /// Server that the config has.
     Same,
@@ -186,13 +186,13 @@ pub struct LackingSetting {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FoundSecret {
-    /// Path of the setting that has it.
+    /// Path of the setting that contains it.
     pub path: String,
-    /// Name of a variable that it could go into.
+    /// Name of a variable that could hold it.
     pub suggest: String,
 }
 
-/// Answer of a server that was asked once.
+/// Result of probing a server once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -201,7 +201,7 @@ pub struct ServerProbe {
     pub transport: Option<String>,
     /// Revision that it speaks.
     pub revision: Option<String>,
-    /// Name and version that it gives itself.
+    /// Name and version that it reports.
     pub server_info: Option<ProbedInfo>,
     /// Number of tools.
     pub tools: Option<usize>,
@@ -209,13 +209,13 @@ pub struct ServerProbe {
     pub tokens: Option<u64>,
     /// Names of the first tools.
     pub tool_names: Vec<String>,
-    /// True if it wants credentials.
+    /// True if it needs credentials.
     pub needs_login: bool,
     /// Reason why it cannot be used.
     pub fault: Option<ProbeFault>,
 }
 
-/// Name and version that a server gives itself.
+/// Name and version that a server reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -232,6 +232,6 @@ pub struct ProbedInfo {
 pub struct ProbeFault {
     /// Reason in words.
     pub message: String,
-    /// Way out.
+    /// Way to fix it.
     pub hint: String,
 }

@@ -24,16 +24,16 @@ pub struct GatewayStatus {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerStatus {
-    /// What the server is.
+    /// Identity of the server.
     #[serde(flatten)]
     pub identity: ServerIdentity,
-    /// How its connection is.
+    /// Condition of its connection.
     #[serde(flatten)]
     pub condition: ServerCondition,
-    /// What it offers and how it is used.
+    /// Numbers about what it offers and how it is used.
     #[serde(flatten)]
     pub counters: ServerCounters,
-    /// What an operator should know about its items.
+    /// Findings about its items.
     #[serde(flatten)]
     pub findings: ServerFindings,
     /// Place of its entry in the config.
@@ -75,25 +75,25 @@ pub struct ServerIdentity {
     pub icon: Option<String>,
     /// Prefix of its names. Empty: none.
     pub prefix: String,
-    /// Characters that its exposed names begin with. `None`: they are the server's own.
+    /// Characters that its exposed names start with. `None`: they are the server's own.
     pub name_prefix: Option<String>,
-    /// Name and version that the server gives itself.
+    /// Name and version that the server reports.
     pub server: ServerVersion,
-    /// Transport. `None` for a server that is off and has no target that can be read.
+    /// Transport. `None` for a server that is off and has no readable target.
     pub transport: Option<String>,
     /// Short form of its program or URL, without secrets.
     pub target: Option<String>,
-    /// When it starts. `None` for a server that is off.
+    /// Start mode. `None` for a server that is off.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub start: Option<ServerStart>,
-    /// Who shares its connections. `None` for a server that is off.
+    /// Sharing mode of its connections. `None` for a server that is off.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub share: Option<SharingMode>,
-    /// False if the config says so.
+    /// False if the config disables it.
     pub enabled: bool,
 }
 
-/// Name and version that a server gives itself.
+/// Name and version that a server reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -111,7 +111,7 @@ pub struct ServerCondition {
     /// State of the server.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub state: UpstreamState,
-    /// Cause of the state. Empty where there is nothing to say.
+    /// Cause of the state. Empty if there is nothing to say.
     pub reason: String,
     /// Advice for a server that does not work.
     pub hint: Option<StatusHint>,
@@ -125,7 +125,7 @@ pub struct ServerCondition {
     pub pid: Option<u32>,
     /// Connections that all clients of an era share.
     pub shared: Vec<SharedConnection>,
-    /// Time of the last change of the state.
+    /// Time of the last state change.
     pub since: Option<String>,
     /// Seconds since then.
     pub since_seconds: Option<u64>,
@@ -142,9 +142,9 @@ pub struct ServerCondition {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StatusHint {
-    /// Code of the finding that `moongate doctor` has for it.
+    /// Code of the finding that `moongate doctor` reports for it.
     pub code: String,
-    /// Words for people: what to do.
+    /// Text for people: what to do.
     pub text: String,
 }
 
@@ -178,7 +178,7 @@ pub struct ServerCounters {
     pub connections: u64,
     /// Number of calls that wait for their turn.
     pub waiting: u64,
-    /// Number of calls that run.
+    /// Number of running calls.
     pub inflight: u64,
     /// Last recent call that ended with an error.
     pub last_error: Option<LastError>,
@@ -194,7 +194,7 @@ pub struct ServerCounters {
     pub tokens: u64,
     /// Estimated tokens of all tools.
     pub tokens_all: u64,
-    /// Calls since the start, by outcome.
+    /// Calls since startup, by outcome.
     pub calls: CallCounts,
     /// Median time of calls in milliseconds.
     pub p50_ms: Option<f64>,
@@ -222,7 +222,7 @@ pub struct CallCounts {
     pub ok: u64,
     /// Calls whose tool reported an error.
     pub tool_error: u64,
-    /// Calls that failed otherwise.
+    /// Calls that failed in another way.
     pub error: u64,
 }
 

@@ -12,11 +12,11 @@ use crate::call_row::ClientName;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SessionList {
-    /// Number of all sessions, also of those that are not listed.
+    /// Number of all sessions, including those that are not listed.
     pub total: i64,
     /// Sessions in use, newest first.
     pub sessions: Vec<SessionRow>,
-    /// Clients without a session, the last one to call first.
+    /// Clients without a session, the latest caller first.
     pub stateless: Vec<StatelessClient>,
 }
 
@@ -27,7 +27,7 @@ pub struct SessionList {
 pub struct SessionRow {
     /// Short id, which no client can use.
     pub id: String,
-    /// Client, as it names itself.
+    /// Client, as it identifies itself.
     pub client: ClientName,
     /// Principal of the client.
     pub principal: String,
@@ -37,7 +37,7 @@ pub struct SessionRow {
     pub revision: String,
     /// True if all messages to the client share one stream.
     pub one_stream: bool,
-    /// Time of its beginning.
+    /// Time of its start.
     pub since: Option<String>,
     /// Seconds since then.
     pub since_seconds: Option<i64>,
@@ -56,7 +56,7 @@ pub struct SessionRow {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StatelessClient {
-    /// Client, as it names itself.
+    /// Client, as it identifies itself.
     pub client: ClientName,
     /// Principal of the client.
     pub principal: String,
@@ -68,6 +68,6 @@ pub struct StatelessClient {
     pub calls: u64,
     /// Number of recent calls.
     pub recent_calls: u64,
-    /// Seconds since its last call began.
+    /// Seconds since its last call started.
     pub idle_seconds: u64,
 }

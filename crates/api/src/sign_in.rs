@@ -16,7 +16,7 @@ pub enum SignInRequest {
     Ticket(String),
 }
 
-/// Operator that a request is of.
+/// Operator that sent the request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -25,7 +25,7 @@ pub struct SignedInOperator {
     pub name: Option<String>,
     /// Role: `view` or `operate`.
     pub role: String,
-    /// Ground on which the request was let in: `loopback`, `key` or `session`.
+    /// Proof that the request came with: `loopback`, `key` or `session`.
     pub by: String,
     /// True if operators need keys.
     pub keys: bool,
@@ -47,8 +47,8 @@ pub struct SignOutReport {
 pub struct SignInTicket {
     /// Ticket itself.
     pub ticket: String,
-    /// Path of the page that it signs in at.
+    /// Path of the page that accepts it.
     pub path: String,
-    /// Seconds until it ends.
+    /// Seconds until it expires.
     pub expires_seconds: u64,
 }

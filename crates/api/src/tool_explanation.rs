@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Explanation of a decision. The rules may carry more than the gateway knows of them, such as
-/// their places.
+/// Explanation of a decision. The rules may carry more than the gateway knows about them, such as
+/// their locations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "ToolExplanation"))]
@@ -19,17 +19,17 @@ pub struct ToolExplanation<Rule = ExplainedRule> {
     pub tool: String,
     /// Path of the endpoint.
     pub endpoint: String,
-    /// Server of the tool, as far as the name tells.
+    /// Server of the tool, if the name shows it.
     pub server: Option<String>,
     /// State of the server.
     pub state: Option<String>,
     /// Server's own name of the tool.
     pub local_name: Option<String>,
-    /// True if the server's list has the tool. `None`: nobody has the list yet.
+    /// True if the server's list has the tool. `None`: the list has not been fetched yet.
     pub listed: Option<bool>,
     /// Rules in the order in which they decide.
     pub rules: Vec<Rule>,
-    /// Other endpoints at which the principal may call it.
+    /// Other endpoints where the principal may call it.
     pub other_endpoints: Vec<String>,
 }
 
@@ -67,8 +67,8 @@ impl<Rule> ToolExplanation<Rule> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ExplainedRule {
-    /// Path of its key in the config. Items of `auth.keys` go by their names. Empty: no key
-    /// decides.
+    /// Path of its key in the config. Items of `auth.keys` are identified by their names. Empty: no
+    /// key decides.
     pub key: Vec<String>,
     /// Value of the key: patterns or names.
     pub value: Vec<String>,

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Tools of an endpoint that fit.
+/// Tools of an endpoint that match a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -14,11 +14,11 @@ pub struct ToolSearch {
     pub endpoint: String,
     /// Number of the endpoint's tools.
     pub total: usize,
-    /// Tools that fit, best first.
+    /// Tools that match, best first.
     pub tools: Vec<SearchHit>,
 }
 
-/// Tool that fits.
+/// Tool that matches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -29,12 +29,12 @@ pub struct SearchHit {
     pub server: String,
     /// Line that says how to call it.
     pub signature: String,
-    /// Beginning of its description, or nothing.
+    /// Start of its description, or nothing.
     pub description: String,
     /// Remarks, such as the state of a server that is not ready.
     pub notes: Vec<String>,
     /// Share of the best possible score.
     pub score: f64,
-    /// Words of the search that it has.
+    /// Search words that it contains.
     pub matched_words: Vec<String>,
 }

@@ -26,7 +26,7 @@ pub struct TryReply {
     pub ask: String,
     /// Answer: `accept`, `decline` or `cancel`.
     pub action: String,
-    /// Text that the person entered, with `accept`.
+    /// Data that the person entered, for `accept`.
     pub content: Option<Value>,
 }
 
@@ -72,7 +72,7 @@ pub struct TryDone {
     pub id: String,
     /// Time in milliseconds that it took.
     pub ms: f64,
-    /// Part of it in the gateway.
+    /// Part of that time in the gateway.
     pub own_ms: Option<f64>,
     /// Size of the result in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ pub struct TryDone {
     /// Result as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Reason why there is none.
+    /// Reason why there is no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -73,9 +73,9 @@ impl fmt::Display for EntryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EntryError::KeyUnknown(name) => {
-                write!(f, "it reads no variables, and {name} is not set here")
+                write!(f, "it cannot read variables, and {name} is not set here")
             }
-            EntryError::NoEntry => f.write_str("it takes no entry"),
+            EntryError::NoEntry => f.write_str("it cannot take an entry"),
         }
     }
 }

@@ -18,7 +18,7 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
         .find(|(_, value)| value.as_str().is_some_and(|text| text.contains("{url}")))?;
     if found != wanted {
         return Some(format!(
-            "the URL is in `{found}`, and this client reads `{wanted}`"
+            "the URL is in `{found}`, but this client reads `{wanted}`"
         ));
     }
     if let Some((key, value)) = template
@@ -26,7 +26,7 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
         .find(|(key, value)| is_fixed(value) && !entry.contains_key(*key))
     {
         return Some(format!(
-            "`{key}` is missing, and this client needs {value} there"
+            "`{key}` is missing, but this client needs {value} there"
         ));
     }
     let ignored = entry

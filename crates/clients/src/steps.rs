@@ -74,7 +74,7 @@ pub fn connect_steps(
         if missing_key && profile.method == ConnectMethod::File {
             steps.push(step(
                 StepKind::Note,
-                "The link has no key: add the header of the entry below.".to_owned(),
+                "The link has no key: add the header from the entry below.".to_owned(),
             ));
         }
     }
@@ -150,7 +150,7 @@ fn limit_note(profile: &ClientProfile) -> Option<ConnectStep> {
     let name = profile
         .limits
         .name_length
-        .map(|max| format!("names of at most {max} characters, the server's included"));
+        .map(|max| format!("names of at most {max} characters, including the server's"));
     let tools = profile
         .limits
         .tools

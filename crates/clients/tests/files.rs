@@ -112,7 +112,7 @@ fn connected_files_are_as_expected() {
     assert_eq!(
         all.len(),
         expected.len(),
-        "UPDATE_EXPECTED=1 writes tests/connected.txt anew"
+        "UPDATE_EXPECTED=1 rewrites tests/connected.txt"
     );
 }
 

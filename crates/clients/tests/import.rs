@@ -150,14 +150,14 @@ fn runtime_arguments_and_forms_of_documents_are_understood() {
 #[test]
 fn other_texts_are_refused() {
     for (text, why) in [
-        ("", "no client's config"),
-        ("hello there", "no client's config"),
-        ("{\"a\": 1}", "no client's config"),
+        ("", "not a client's config"),
+        ("hello there", "not a client's config"),
+        ("{\"a\": 1}", "not a client's config"),
         ("[servers.x\nurl = 1", "TOML"),
         ("{\"mcpServers\": {", "JSON"),
-        ("claude mcp list", "adds no server"),
+        ("claude mcp list", "only with `add`"),
         ("claude mcp add --what x http://a", "--what"),
-        ("claude mcp add only-a-name", "names no URL"),
+        ("claude mcp add only-a-name", "neither a URL"),
     ] {
         let error = read_text(text).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");

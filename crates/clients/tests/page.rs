@@ -18,14 +18,16 @@ const HEAD: &str = "\
 # Clients, one by one
 
 Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` \
-writes it anew, and the
-pages that it leads to. [The guide](../guides/clients.md) says how `moongate connect` writes \
+rewrites it and the
+pages that it links to. [The guide](../guides/clients.md) says how `moongate connect` writes \
 entries.
 
 - **link**: a link adds Moongate to this client. Its page has the link.
-- **names, tools**: the longest name of a tool, with the server's name, and the most tools. `-`: \
-none is known.
-- With many tools, some clients want [search mode](../guides/search-mode.md#which-clients-want-it).
+- **names, tools**: the longest tool name, including the server's name, and the largest number of \
+tools. `-`: no
+  limit is known.
+- With many tools, some clients work better with [search
+  mode](../guides/search-mode.md#which-clients-want-it).
 
 | client | `moongate connect` | over HTTP | link | names, tools | checked |
 |---|---|---|---|---|---|
@@ -295,7 +297,7 @@ fn the_pages_are_fresh() {
     }
     for (path, page) in &pages {
         let there = std::fs::read_to_string(docs().join(path)).unwrap_or_default();
-        assert_eq!(&there, page, "UPDATE_EXPECTED=1 writes docs/{path} anew");
+        assert_eq!(&there, page, "UPDATE_EXPECTED=1 rewrites docs/{path}");
     }
     // A client that left the table leaves no page behind.
     let files = std::fs::read_dir(docs().join("clients"))

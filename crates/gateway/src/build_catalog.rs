@@ -183,7 +183,8 @@ impl Snapshot {
             if *count > OPEN_TEMPLATES_MAX {
                 let item = format!("{} {}", ItemKind::Templates.member(), taken.local);
                 let reason = format!(
-                    "it begins with an expression, as {OPEN_TEMPLATES_MAX} others of its server do"
+                    "it starts with an expression, like {OPEN_TEMPLATES_MAX} other templates of \
+                     its server"
                 );
                 left_out.push(ExcludedItem {
                     server: server.to_owned(),
@@ -353,7 +354,7 @@ fn changed_name(
             rules.max_length
         )),
         Some(NameChange::Taken(other)) => {
-            why.push(format!("server {other} has another one of that name"))
+            why.push(format!("server {other} has another item with that name"))
         }
         None => {}
     }

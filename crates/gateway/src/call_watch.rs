@@ -96,7 +96,7 @@ fn call_result(
 /// its code replaces it.
 fn recorded_text(error: &Error) -> Box<str> {
     match &error.kind {
-        McpErrorKind::ServerError(own) => format!("error {} of the server", own.code).into(),
+        McpErrorKind::ServerError(own) => format!("server error {}", own.code).into(),
         _ => error_text(&error.message),
     }
 }
@@ -401,7 +401,7 @@ mod tests {
             data: None,
         };
         let error = Error::new(McpErrorKind::ServerError(own), "no such user: s3cr3t");
-        assert_eq!(&*recorded_text(&error), "error -32000 of the server");
+        assert_eq!(&*recorded_text(&error), "server error -32000");
         let ours = Error::new(McpErrorKind::ServerDown, "Server \"a\" is not connected");
         assert_eq!(&*recorded_text(&ours), "Server \"a\" is not connected");
     }

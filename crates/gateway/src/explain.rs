@@ -50,7 +50,7 @@ impl fmt::Display for UnknownName {
         };
         write!(
             f,
-            "no {thing} {:?}; known are {}",
+            "no {thing} {:?}; known: {}",
             self.name,
             self.known.join(", ")
         )
@@ -256,7 +256,7 @@ fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedR
     plain_rule(
         &["auth", "keys", &principal.name, "expires"],
         false,
-        format!("the key is refused since {at}"),
+        format!("the key has been refused since {at}"),
     )
 }
 
@@ -272,7 +272,7 @@ fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> 
     let rule = plain_rule(
         &["auth", "keys", &principal.name, "views"],
         false,
-        format!("{path} is none of them"),
+        format!("{path} is not among them"),
     );
     ExplainedRule { value, ..rule }
 }
@@ -573,7 +573,7 @@ mod tests {
             .gateway
             .explain_tool(&rig.auth, "cd", "", "new__get")
             .unwrap_err();
-        assert_eq!(unknown.to_string(), "no key \"cd\"; known are ci");
+        assert_eq!(unknown.to_string(), "no key \"cd\"; known: ci");
     }
 
     #[tokio::test]
@@ -592,7 +592,7 @@ mod tests {
                 .unwrap_err();
             assert_eq!(
                 unknown.to_string(),
-                format!("no endpoint \"/mcp/{endpoint}\"; known are {known}")
+                format!("no endpoint \"/mcp/{endpoint}\"; known: {known}")
             );
         }
         for (endpoint, tool, expected) in [

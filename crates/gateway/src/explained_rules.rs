@@ -22,13 +22,13 @@ pub fn remedy(rule: &ExplainedRule, tool: &str, location: &str) -> String {
         ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
         ["servers", server, "enabled"] => format!("moongate enable {server}"),
         ["servers", server] if rule.reason.starts_with(UNUSABLE) => {
-            format!("`moongate doctor {server}` says what to correct")
+            format!("`moongate doctor {server}` says what to fix")
         }
         ["servers", server] => {
-            format!("`moongate tools --server {server}` shows what the server has")
+            format!("`moongate tools --server {server}` shows what the server offers")
         }
         ["auth", "keys", _, "expires"] => {
-            format!("change {location}, or make another key: moongate key new NAME")
+            format!("change {location}, or create another key: moongate key new NAME")
         }
         ["auth", "keys", _, "views"] => format!("add a view or a server to {location}"),
         ["auth" | "views", .., "servers"] => format!("add the server to {location}"),
@@ -42,7 +42,7 @@ fn pattern_remedy(rule: &ExplainedRule, location: &str) -> String {
     let globs = GlobList::new(&rule.value).unwrap_or_default();
     match globs.deciding_pattern(&rule.name) {
         // An exclusion wins over each pattern that would be added.
-        Some(pattern) if pattern.starts_with('!') => format!("take {pattern:?} out of {location}"),
+        Some(pattern) if pattern.starts_with('!') => format!("remove {pattern:?} from {location}"),
         _ if rule.name.is_empty() => format!("change {location}"),
         _ => format!("add {:?} to {location}", rule.name),
     }
@@ -62,8 +62,8 @@ pub(super) fn plain_rule(key: &[&str], allows: bool, reason: impl Into<String>) 
 /// Describes a list of patterns.
 fn glob_rule(key: &[&str], globs: &GlobList, name: &str, allows: bool) -> ExplainedRule {
     let reason = match globs.deciding_pattern(name) {
-        Some(pattern) => format!("{pattern:?} fits {name}"),
-        None => format!("nothing fits {name}"),
+        Some(pattern) => format!("{pattern:?} matches {name}"),
+        None => format!("nothing matches {name}"),
     };
     let rule = plain_rule(key, allows, reason);
     ExplainedRule {
@@ -141,9 +141,9 @@ impl Endpoint {
         match (rule, &self.scope) {
             (DecisionRule::Servers, EndpointScope::View(view)) => {
                 let reason = format!(
-                    "{} {} of the view",
+                    "{} {} in the view",
                     item.server.settings.name,
-                    if allows { "is" } else { "is no server" }
+                    if allows { "is" } else { "is not" }
                 );
                 let key = ["views", view.name.as_str(), "servers"];
                 let rule = plain_rule(&key, allows, reason);
@@ -182,7 +182,7 @@ impl Endpoint {
                     Some(tools) if allows && tools.patterns() == ["*"] => None,
                     Some(tools) => Some(glob_rule(&key, tools, exposed, allows)),
                     None if allows => None,
-                    None => Some(plain_rule(&key, false, "the key may use nothing")),
+                    None => Some(plain_rule(&key, false, "the key may not use anything")),
                 }
             }
             // The other endpoints have all servers, or their own. A union's servers show in its

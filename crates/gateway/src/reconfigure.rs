@@ -372,7 +372,7 @@ impl Gateway {
         }
         let reason = match end.state {
             UpstreamState::Stopped => {
-                "the config changed meanwhile, or the gateway stops".to_owned()
+                "the config has changed in the meantime, or the gateway is stopping".to_owned()
             }
             state if end.reason.is_empty() => state.name().to_owned(),
             _ => end.reason,

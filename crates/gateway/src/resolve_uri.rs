@@ -211,9 +211,7 @@ fn wrapped(server: &ByteString, uri: &ByteString) -> ByteString {
 fn not_found(uri: &ByteString) -> Error {
     let data = JsonObject::new().with("uri", RawJson::string(uri));
     let spelling = match has_traversal(uri) {
-        true => {
-            " (dot segments, %2e, %2f and %5c are refused where patterns decide about resources)"
-        }
+        true => " (dot segments, %2e, %2f and %5c are refused if the resources have patterns)",
         false => "",
     };
     Error::new(

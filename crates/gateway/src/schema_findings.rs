@@ -43,9 +43,9 @@ fn refused_tool(
     compatible: &[String],
 ) -> CatalogFinding {
     let done = match (&combined.compatible, compatible.is_empty()) {
-        (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
+        (None, _) => "listed unchanged because it cannot be rewritten".to_owned(),
         (Some(_), true) => {
-            "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned()
+            "listed unchanged; gateway.schema = \"compatible\" lists it without".to_owned()
         }
         (Some(_), false) => format!("changed at {}", compatible.join(", ")),
     };

@@ -105,7 +105,7 @@ pub enum MalformedMessage {
         id: Option<RequestId>,
     },
     /// A member name would be one of JSON-RPC's to a reader that ignores case.
-    #[error("the member {member:?} differs only by case from one of JSON-RPC")]
+    #[error("the member {member:?} differs only by case from a JSON-RPC member")]
     Lookalike {
         /// Name of the member.
         member: String,
@@ -477,7 +477,7 @@ impl RpcPayload {
         if items.is_empty() || items.len() > batch_max {
             let count = items.len();
             let reason = format!(
-                "a batch has at least one message and at most {batch_max}, and this has {count}"
+                "a batch has at least one message and at most {batch_max}, but this one has {count}"
             );
             return Err(MalformedMessage::Shape {
                 reason: reason.into(),

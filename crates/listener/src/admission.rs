@@ -122,7 +122,8 @@ impl AdmissionControl {
             return Ok(());
         };
         let message = format!(
-            "The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)"
+            "The gateway uses more than nine tenths of its memory limit of {limit} bytes \
+             (limits.memory)"
         );
         Err(AdmissionRejection::at_capacity(Limit::Memory, message))
     }
@@ -141,7 +142,7 @@ impl AdmissionControl {
         let (calls, principal_calls) = endpoints.in_flight(principal);
         if calls.saturating_add(count) > self.calls {
             let message = format!(
-                "There are {} calls at once, and no more are allowed (limits.calls)",
+                "The limit of {} concurrent calls is reached (limits.calls)",
                 self.calls
             );
             return Err(AdmissionRejection::at_capacity(Limit::Calls, message));
@@ -150,7 +151,8 @@ impl AdmissionControl {
         if principal.id != ANONYMOUS && principal_calls.saturating_add(count) > self.calls_per_key {
             let most = self.calls_per_key;
             let message = format!(
-                "This key has {most} calls at once, and no more are allowed (limits.calls_per_key)"
+                "The limit of {most} concurrent calls for this key is reached \
+                 (limits.calls_per_key)"
             );
             return Err(AdmissionRejection {
                 // 429 where the limit is the client's own, 503 where others have used it up.
@@ -188,7 +190,7 @@ impl AdmissionRejection {
         metrics.calls.refused.inc(self.limit);
         let seconds = self.seconds();
         Error {
-            message: format!("{}; come again in {seconds} s", self.error.message).into(),
+            message: format!("{}; try again in {seconds} s", self.error.message).into(),
             ..self.error
         }
     }

@@ -87,7 +87,7 @@ impl BoundListener {
         let taken = inherited.take(name.as_deref());
         if taken.is_empty() {
             return Err(std::io::Error::other(
-                "the service manager handed no such socket over (LISTEN_FDS)",
+                "the service manager passed no such socket (LISTEN_FDS)",
             ));
         }
         Ok(taken

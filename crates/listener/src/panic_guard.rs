@@ -52,7 +52,7 @@ fn panic_response(metrics: &Metrics) -> http::Response<Body> {
     let dialect = moongate_protocol::select_dialect(&head, &BodyHint { message: None });
     let mut response = dialect.error_response(
         None,
-        &Error::internal("The gateway failed; this is a mistake in it"),
+        &Error::internal("The gateway failed; please report this as a bug"),
     );
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     response

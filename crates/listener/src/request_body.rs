@@ -123,7 +123,7 @@ async fn read(
         // Not counted: the client went away, and no limit was reached.
         Ok(Err(BodyError::Broken)) => Err(Error::new(
             McpErrorKind::InvalidRequest,
-            "The body broke off",
+            "The body ended early",
         )),
         Err(DeadlineElapsed) => Err(body_timed_out(state)),
     }
@@ -148,7 +148,7 @@ pub(super) fn body_timed_out(state: &ListenerState) -> Error {
 fn out_of_memory(exhausted: MemoryExhausted) -> Error {
     Error::new(
         McpErrorKind::Overloaded,
-        format!("No memory is left for the body: {exhausted}; come again in a second"),
+        format!("No memory is left for the body: {exhausted}; try again in a second"),
     )
 }
 

@@ -104,7 +104,8 @@ impl RequestRates {
                     people.retain(|_, used| !used.token_bucket.is_full());
                 }
                 if people.len() >= PEOPLE_MAX {
-                    let message = "There are too many people at once for a rate of each".to_owned();
+                    let message =
+                        "Too many clients are active at once to limit the rate of each".to_owned();
                     return Err(AdmissionRejection::over_rate(message, DEFAULT_RETRY_AFTER));
                 }
                 people.insert(person.id, new.clone());
@@ -149,8 +150,7 @@ impl PrincipalRate {
     fn take(&self, count: usize) -> Result<(), AdmissionRejection> {
         self.token_bucket.take(count).map_err(|retry_after| {
             let (RequestRate { count, per }, setting) = (self.token_bucket.rate(), &self.setting);
-            let message =
-                format!("There are more requests than {setting} allows: {count} in {per:?}");
+            let message = format!("Too many requests: {setting} allows {count} in {per:?}");
             AdmissionRejection::over_rate(message, retry_after)
         })
     }

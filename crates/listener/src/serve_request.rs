@@ -221,7 +221,7 @@ fn refuse(
             let mut response = small_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
-                "Come again in a second",
+                "Try again in a second",
             );
             response.headers_mut().insert(
                 header::RETRY_AFTER,

@@ -56,18 +56,16 @@ impl ListenSocket {
         match address {
             ListenAddress::Tcp(address) => tcp(*address, settings),
             // No key can be asked of a client here: a message has no field for one.
-            ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => {
-                Err(io::Error::other(
-                    "only 127.0.0.1 and [::1] can be listened on for messages in lines",
-                ))
-            }
+            ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => Err(
+                io::Error::other("messages in lines can be served only on 127.0.0.1 and [::1]"),
+            ),
             ListenAddress::TcpLines(address) => tcp(*address, settings),
             ListenAddress::Unix(path) => {
                 let (unix, file) = unix_socket::listen(path, settings.mode).await?;
                 Ok(ListenSocket::Unix(unix, Some(file)))
             }
             ListenAddress::Inherited(_) => {
-                Err(io::Error::other("no socket was handed over (LISTEN_FDS)"))
+                Err(io::Error::other("no socket was passed (LISTEN_FDS)"))
             }
         }
     }

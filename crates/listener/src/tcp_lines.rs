@@ -42,7 +42,7 @@ impl LineListener {
         // A message has no field for a key: where keys are needed, no line client can show one.
         let Ok(pipe) = listener_state.open_stdio("", &HeaderMap::new(), self.drain) else {
             tracing::debug!(
-                "connection closed: there are keys, and a message has no place for one"
+                "connection closed: keys are required, but a message has no place for one"
             );
             return;
         };
@@ -64,7 +64,7 @@ impl LineListener {
             Ok(Some(read)) => read,
             Ok(None) => {
                 refused.inc(Limit::FirstLine);
-                tracing::debug!("connection closed: its first line is no JSON-RPC message");
+                tracing::debug!("connection closed: its first line is not a JSON-RPC message");
                 return;
             }
             Err(_) => return refused.inc(Limit::ReadTimeout),

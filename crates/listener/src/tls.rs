@@ -105,14 +105,10 @@ impl TlsFiles {
 
     fn pair(self, settings: &TlsSettings) -> Result<TlsIdentity, TlsProblem> {
         let chain = certificates(&self.cert).ok_or_else(|| {
-            TlsProblem::of_file("cert", &settings.cert, "holds no certificate in PEM")
+            TlsProblem::of_file("cert", &settings.cert, "contains no PEM certificate")
         })?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| {
-            TlsProblem::of_file(
-                "key",
-                &settings.key,
-                "holds no private key in PEM that can be used",
-            )
+            TlsProblem::of_file("key", &settings.key, "contains no usable PEM private key")
         })?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -132,7 +128,7 @@ impl TlsFiles {
                     TlsProblem::of_file(
                         "client_ca",
                         path,
-                        &format!("holds no authority in PEM: {e}"),
+                        &format!("contains no PEM CA certificate: {e}"),
                     )
                 })?;
                 builder.with_client_cert_verifier(verifier)
@@ -216,7 +212,7 @@ impl ListenerTls {
                 if last_problem.as_ref() != Some(&message) {
                     reloads.inc(CertificateReload::Refused);
                     tracing::error!(
-                        "certificate not reloaded, the one before stays in use: \
+                        "certificate not reloaded, the previous one stays in use: \
                          gateway.tls.{setting}: {message}"
                     );
                     *last_problem = Some(message);

@@ -49,12 +49,12 @@ impl AddView<'_> {
                     a class="chip" href=(format!("/add?tab={tab}")) aria-current=[(tab == shown).then_some("true")] { (label) }
                 }
             }
-            @if !self.may_act { p class="empty" { "A key with the role “operate” may add \
+            @if !self.may_act { p class="empty" { "Only a key with the role “operate” can add \
                 servers." } }
             @else if let Some(why_not) = &self.why_not {
                 p class="banner orange" { "The config cannot be changed \
-                    here: " (VisibleText(why_not)) ". The command works where \
-                        it can: " code { "moongate add" } "." }
+                    here: " (VisibleText(why_not)) ". Where it can be changed, \
+                    run " code { "moongate add" } "." }
             } @else {
                 @match shown {
                     "paste" => { (paste_form()) }
@@ -74,15 +74,18 @@ impl AddView<'_> {
                     span class="cap" { b { "URL" } " " span class="soft" { "of the MCP endpoint" } }
                     input class="in" type="url" name="url" value=[self.query.get("url")] required placeholder="https://mcp.example.com/mcp" autocomplete="off" spellcheck="false" autofocus;
                 }
-                span class="cap" { b { "Headers" } " " span class="soft" { "if it wants any. Keep \
-                    keys in variables: Bearer ${MY_TOKEN}" } }
+                span class="cap" { b { "Headers" } " " span class="soft" { "if the server needs \
+                    any. Keep keys in variables: Bearer ${MY_TOKEN}" } }
                 div class="pair" {
-                    input class="in" aria-label="Name of the header" placeholder="Authorization" autocomplete="off" spellcheck="false";
-                    input class="in" aria-label="Value of the header" placeholder="Bearer ${MY_TOKEN}" autocomplete="off" spellcheck="false";
+                    input class="in" aria-label="Header \
+                        name" placeholder="Authorization" autocomplete="off" spellcheck="false";
+                    input class="in" aria-label="Header value" placeholder="Bearer \
+                        ${MY_TOKEN}" autocomplete="off" spellcheck="false";
                 }
-                button type="button" class="plain js-only" data-more { "One more header" }
-                div class="row" { button class="btn main js-only" { "Look" }
-                    span class="soft" { "It is asked what it offers. Nothing is written." } }
+                button type="button" class="plain js-only" data-more { "Add another header" }
+                div class="row" { button class="btn main js-only" { "Preview" }
+                    span class="soft" { "Moongate connects once to list its tools. Nothing is \
+                        saved yet." } }
             }
         }
     }
@@ -132,7 +135,7 @@ impl AddView<'_> {
                                 input class="in" data-arg required autocomplete="off" spellcheck="false";
                             }
                         }
-                        div class="row" { button class="btn main js-only" { "Look" } }
+                        div class="row" { button class="btn main js-only" { "Preview" } }
                     }
                 }
             }
@@ -143,18 +146,19 @@ impl AddView<'_> {
         html! {
             div class="panel form" {
                 @if self.allow_commands {
-                    p { "Write the command as in a terminal. The gateway starts it once to look." }
+                    p { "Enter the command as you would in a terminal. The gateway starts it once \
+                        to list its tools." }
                     form method="post" data-preview {
                         (command_fields())
-                        div class="row" { button class="btn main js-only" { "Look" } }
+                        div class="row" { button class="btn main js-only" { "Preview" } }
                     }
                 } @else {
                     (no_commands())
                     form method="post" class="js-only" data-build { (command_fields()) }
                     p { "On the gateway's machine:" }
                     (code_block("moongate add NAME -- npx -y PACKAGE@VERSION", "the command"))
-                    p class="soft" { "The page follows by itself: the new server appears here \
-                                      at once." }
+                    p class="soft" { "This page updates by itself: the new server appears at \
+                        once." }
                 }
             }
         }
@@ -177,7 +181,7 @@ fn popular_card(listed: &ListedPopular) -> Markup {
             span class="foot" {
                 span class="badge" { (key_text(server)) }
                 @if listed.added { span class="green" { "added" } }
-                @if server.stale { span class="soft" { "checked long ago" } }
+                @if server.stale { span class="soft" { "not checked recently" } }
             }
         }
     }
@@ -201,26 +205,27 @@ fn paste_form() -> Markup {
             label class="f" {
                 span class="cap" { b { "Text" }
                     " " span class="soft" {
-                        "the config of a client, a server.json, a command line or a URL" } }
+                        "a client's config, a server.json, a command line or a URL" } }
                 textarea class="in mono" name="text" rows="9" required spellcheck="false" autocomplete="off" data-live autofocus
                     placeholder="{ \"mcpServers\": { \"deepwiki\": { \"url\": \"https://mcp.deepwiki.com/mcp\" } } }" {}
             }
-            div class="row" { button class="btn js-only" { "Look at the servers" }
-                span class="soft" { "Nothing is written before you add." } }
+            div class="row" { button class="btn js-only" { "Preview servers" }
+                span class="soft" { "Nothing is saved until you add the servers." } }
         }
     }
 }
 
 fn no_commands() -> Markup {
-    html! { p { "A web page may not start \
-    programs. " code { "admin.allow_commands = true" } " in the config allows it." } }
+    html! { p { "A web page may not start programs unless the config \
+    has " code { "admin.allow_commands = true" } "." } }
 }
 
 fn no_references() -> Markup {
     html! {
         p {
-            "A web page may not add a server that gets variables, files or headers of others. "
-            code { "admin.allow_commands = true" } " in the config allows it."
+            "A web page may not add a server that reads variables or files, or gets forwarded \
+             headers, unless the config has "
+            code { "admin.allow_commands = true" } "."
         }
     }
 }
@@ -256,16 +261,16 @@ pub(super) fn preview(found: &ServerPreview, allow_commands: bool) -> Markup {
         div class="panel" {
             @for problem in problems { (problem_line(problem)) }
             @for warning in warnings { p class="found orange" { (VisibleText(warning)) } }
-            @if servers.is_empty() && problems.is_empty() { p class="empty" { "No server was found \
-                in it." } }
+            @if servers.is_empty() && problems.is_empty() { p class="empty" { "No servers \
+                found." } }
             form method="post" data-add {
                 @for server in servers { (found_server(server, allow_commands)) }
                 @if servers.iter().any(|server| is_addable(server, allow_commands)) {
                     @if !diff.is_empty() {
                         div class="found" {
-                            p { "What is written, \
-                                 into " code { (VisibleText(found.file.as_deref().unwrap_or_default())) } ":" }
-                            pre class="diff" tabindex="0" aria-label="What is written" {
+                            p { "This will be written \
+                                to " code { (VisibleText(found.file.as_deref().unwrap_or_default())) } ":" }
+                            pre class="diff" tabindex="0" aria-label="Lines to write" {
                                 (VisibleText(&without_blank_ends(diff))) }
                         }
                     }
@@ -302,7 +307,7 @@ fn found_server(server: &FoundServer, allow_commands: bool) -> Markup {
                 (state_words(server))
                 @if let Some(prefix) = name_prefix {
                     span class="soft" {
-                        "tools begin with "
+                        "tool names start with "
                         code data-after=[prefix.strip_prefix(name.as_str())] {
                             (VisibleText(prefix)) }
                     }
@@ -323,14 +328,13 @@ fn found_server(server: &FoundServer, allow_commands: bool) -> Markup {
             @for secret in server.secrets.iter().filter(|_| server.state.is_new()) {
                 @let variable = html! { code { "${" (VisibleText(&secret.suggest)) "}" } };
                 p class="orange" {
-                    (VisibleText(&secret.path)) " has a secret"
-                    @if can_add && allow_commands { ", which is written as it is. Better: set a \
-                        variable for the gateway, and \
-                        paste " (variable) " in place of the secret." }
-                    @else if can_add { ", which is written as it is. On the gateway's \
-                                        machine, " code { "moongate add" } " can take it from a \
-                                            variable." }
-                    @else { ". Set " (variable) " in the environment of the gateway." }
+                    (VisibleText(&secret.path)) " contains a secret"
+                    @if can_add && allow_commands { ", which is written in plain text. Better: set \
+                        a variable for the gateway, and paste " (variable) " instead of the \
+                        secret." }
+                    @else if can_add { ", which is written in plain text. On the gateway's \
+                        machine, " code { "moongate add" } " can read it from a variable instead." }
+                    @else { ". Set " (variable) " in the gateway's environment." }
                 }
             }
             @if let Some(probe) = &server.probe { (probe_lines(probe)) }
@@ -344,14 +348,14 @@ fn state_words(server: &FoundServer) -> Markup {
         FoundState::Renamed => (
             CallState::Ok,
             format!(
-                "new; its name {} is taken",
+                "new; the name {} is taken",
                 server.was.as_deref().unwrap_or_default()
             ),
         ),
         FoundState::Same => (
             CallState::Cancelled,
             format!(
-                "you have it: {}",
+                "already added: {}",
                 server.same_as.as_ref().unwrap_or(&server.name)
             ),
         ),
@@ -360,7 +364,7 @@ fn state_words(server: &FoundServer) -> Markup {
             "this is the gateway itself".to_owned(),
         ),
         FoundState::Differs | FoundState::Problem => {
-            (CallState::Error, "it cannot be added".to_owned())
+            (CallState::Error, "cannot be added".to_owned())
         }
     };
     html! { span class="outcome" { (StateIcon::of_call(icon).draw()) (VisibleText(&words)) } }
@@ -392,7 +396,8 @@ fn probe_lines(probe: &ServerProbe) -> Markup {
     html! {
         @if probe.needs_login {
             p class="outcome" {
-                (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "It asks for a sign-in: add it, then sign in." }
+                (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "Sign-in required: add \
+                    the server, then sign in." }
         } @else if let Some(fault) = &probe.fault {
             p class="outcome red" {
                 (StateIcon::of_call(CallState::Error).draw()) span {
@@ -494,7 +499,7 @@ mod tests {
                 && cards.contains("added")
                 && cards.contains("key optional")
                 && cards.contains("no key")
-                && cards.contains("checked long ago")
+                && cards.contains("not checked recently")
         );
         assert!(page("tab=popular&server=deepwiki", false, true).contains("data-now"));
         let files = page("tab=popular&server=files", false, true);
@@ -587,10 +592,10 @@ mod tests {
         );
         for part in [
             "line 3, column 7",
-            "its name a is taken",
-            "you have it: b",
+            "the name a is taken",
+            "already added: b",
             "${A_TOKEN}",
-            "aria-label=\"What is written\">+ [servers.a-2]</pre>",
+            "aria-label=\"Lines to write\">+ [servers.a-2]</pre>",
             "3 tools · ≈ 610 tokens",
             "moongate add d -- npx 'x; y'",
             "Set <code>${A_TOKEN}</code>",
@@ -630,7 +635,7 @@ mod tests {
         assert!(
             preview(&ServerPreview::default(), false)
                 .into_string()
-                .contains("No server was found")
+                .contains("No servers found")
         );
     }
 }

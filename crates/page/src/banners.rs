@@ -46,7 +46,8 @@ impl NoticeFacts {
             @if let Some(location) = problem.location { " (" code { (VisibleText(location)) } ")" }
             @if problem.total > 1 {
                 ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
-            ". Nothing changed; still running the config of " (clock(&self.config.in_use_since)) "."
+            ". Nothing changed: the gateway still runs the config \
+             from " (clock(&self.config.in_use_since)) "."
             @if let Some(fix) = problem.fix {
                 " Fix: " (VisibleText(fix)) @if !fix.ends_with(['.', '?', '!']) { "." } }
         };
@@ -66,9 +67,9 @@ impl NoticeFacts {
     fn waiting(&self) -> Option<(&'static str, Markup)> {
         let keys = &self.config.needs_restart;
         let words = html! {
-            b { (count(keys.len() as u64, "change waits", "changes wait")) " for a restart" }
-            " of the gateway: "
-            code { (keys.join(", ")) } ". Until then the old values hold."
+            b { (count(keys.len() as u64, "change needs", "changes need")) " a gateway restart" }
+            ": "
+            code { (keys.join(", ")) } ". Until then the old values apply."
         };
         (!keys.is_empty()).then_some(("banner orange", words))
     }
@@ -77,7 +78,8 @@ impl NoticeFacts {
         (!self.may_act).then(|| {
             (
                 "banner",
-                html! { "You are viewing only. A key with the role “operate” may act." },
+                html! { "You can only view. To make changes, sign in with a key that has the role \
+                “operate”." },
             )
         })
     }
@@ -212,7 +214,7 @@ mod tests {
         facts.findings.clear();
         let html = drawn(&facts);
         assert!(
-            html.contains("2 changes wait for a restart") && html.contains("viewing only"),
+            html.contains("2 changes need a gateway restart") && html.contains("only view"),
             "{html}"
         );
         facts.config.needs_restart.clear();

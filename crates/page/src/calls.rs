@@ -139,7 +139,8 @@ impl CallsView<'_> {
                     }
                     @if shown.len() < all {
                         p class="soft" {
-                            "The newest " (shown.len()) " of " (all) ". " a href=(self.query.with("rows", Some("all")).link("/calls")) { "Show all" } }
+                            "Showing the newest " (shown.len()) " of " (all) ". "
+                            a href=(self.query.with("rows", Some("all")).link("/calls")) { "Show all" } }
                     }
                 }
             }
@@ -149,9 +150,9 @@ impl CallsView<'_> {
     fn empty(&self) -> Markup {
         html! {
             p class="empty" {
-                @if FILTERS.iter().any(|key| self.query.get(key).is_some()) { "No recent call \
-                    fits. " a href="/calls" { "Show all" } }
-                @else { "No call yet. The next one appears here at once." }
+                @if FILTERS.iter().any(|key| self.query.get(key).is_some()) { "No recent calls \
+                    match. " a href="/calls" { "Show all" } }
+                @else { "No calls yet. New calls appear here as they happen." }
             }
         }
     }
@@ -172,7 +173,7 @@ impl CallsView<'_> {
         let client = &call.client;
         let stop = format!("/api/v1/calls/{id}/cancel");
         let question = format!(
-            "Stop {} of {}? Its client gets an error.",
+            "Stop {} on {}? The client gets an error.",
             call.name, call.server
         );
         html! {
@@ -194,7 +195,7 @@ impl CallsView<'_> {
                     @if call.state == CallState::Running && self.may_act {
                         button type="button" class="btn small js-only" data-action=(stop) data-method="POST" data-done="The call was stopped."
                             data-confirm=(show_invisible(&question))
-                            data-verb="Stop it" { "Stop" }
+                            data-verb="Stop call" { "Stop" }
                     }
                 }
             }
@@ -309,10 +310,7 @@ fn facts(call: &CallRow) -> Vec<(&'static str, String)> {
         ),
         ("Started", call.at.clone().unwrap_or_default()),
         ("In the gateway", own.map(duration).unwrap_or_default()),
-        (
-            "Waited for its turn",
-            wait.map(duration).unwrap_or_default(),
-        ),
+        ("Waiting", wait.map(duration).unwrap_or_default()),
         ("At the server", at_server.map(duration).unwrap_or_default()),
         (
             "Retries",

@@ -62,11 +62,12 @@ impl ConnectView<'_> {
                     @match &self.chosen {
                         Some(chosen) => { (self.steps(chosen)) }
                         None => {
-                            p { "Choose the client that shall use Moongate. You get what it needs: \
-                                 a link, a command, or the text of its file." }
-                            p class="soft" { "This page changes nothing at your \
+                            p { "Choose a client to connect. Moongate shows you what it needs: a \
+                                link, a command, or the text for its config file." }
+                            p class="soft" { "This page does not change your \
                                 clients. " code { "moongate connect CLIENT \
-                                    --write" @if !self.is_open { " --key CLIENT" } } " does, and shows the change before." }
+                                    --write" @if !self.is_open { " --key CLIENT" } } " does, after \
+                                    it has shown you the change." }
                         }
                     }
                 }
@@ -114,15 +115,16 @@ impl ConnectView<'_> {
             }
             @if !self.endpoint.is_there { (self.endpoint.missing()) }
             @else if self.url.is_empty() {
-                p class="banner orange" { "No URL leads to an endpoint: gateway.listen has \
-                    sockets only." }
+                p class="banner orange" { "No endpoint has a URL: gateway.listen has only \
+                    sockets." }
             } @else {
                 (self.key(client))
                 @for step in chosen.steps.iter().filter(|step| step.kind == StepKind::Link) {
                     (step_block(client, step)) }
                 @if client.method == ConnectMethod::File {
                     h3 { "On the gateway's machine" }
-                    p class="soft" { "One command does it. It shows the change, and asks." }
+                    p class="soft" { "One command does it. It shows you the diff and asks before \
+                        it writes anything." }
                     (code_block(&format!("moongate connect {}{path} \
                         --write{key}", client.id), "the command"))
                 }
@@ -138,12 +140,12 @@ impl ConnectView<'_> {
     fn key(&self, client: &ClientRow) -> Markup {
         html! {
             h3 { "The key" }
-            @if self.is_open { p { "None is needed: this machine may use the endpoint." } }
-            @else { p { "It needs one of its own. The steps below take it from the \
-                         variable " code { "MOONGATE_KEY" } ", or have its place." } }
+            @if self.is_open { p { "No key needed: this machine may use the endpoint." } }
+            @else { p { "The client needs its own key. The steps below read it from the \
+                variable " code { "MOONGATE_KEY" } " or have a placeholder for it." } }
             @if !self.is_open && !self.keys.is_empty() {
                 p class="soft" {
-                    "Any key that may use this endpoint will do, as far as you still have its \
+                    "Any key that may use this endpoint will do, if you still have its \
                      text: " (some_names(&self.keys)) "."
                 }
             }
@@ -170,7 +172,7 @@ impl ConnectView<'_> {
                     span {
                         "Waiting for " (title) "…"
                         @if let Some(sign) = present {
-                            span class="soft" { " It was here " (seconds(sign.seconds)) " ago." } }
+                            span class="soft" { " Last seen " (seconds(sign.seconds)) " ago." } }
                     }
                 }
             }
@@ -190,7 +192,7 @@ fn step_block(client: &ClientRow, step: &ConnectStep) -> Markup {
                 shell" } (code_block(words, "the line")) }
             StepKind::Command => { h3 { "By command" } (code_block(words, "the command")) }
             StepKind::File => {
-                h3 { @match &step.path { None => "By text, to paste",
+                h3 { @match &step.path { None => "By pasting this text",
                     Some(path) => { "By file: " code { (path) } } } }
                 (code_block(words, "the text"))
             }
@@ -216,7 +218,7 @@ fn too_long(chosen: &ChosenClient) -> Markup {
                 (count(names.len() as u64, "name is",
                     "names are")) " too long for " (chosen.client.title) ": "
                 (some_names(names))
-                " A prefix of the server that is shorter helps."
+                " A shorter server prefix helps."
             }
         }
     }

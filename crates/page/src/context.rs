@@ -12,12 +12,18 @@ use moongate_api::{ServerCost, ToolOwner};
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [
-    (128, "VS Code sends no request with more than 128 tools"),
-    (100, "Windsurf takes 100 tools at most"),
-    (40, "Cursor advises to keep below 40 tools"),
+    (
+        128,
+        "VS Code does not send requests with more than 128 tools",
+    ),
+    (100, "Windsurf takes at most 100 tools"),
+    (40, "Cursor recommends staying below 40 tools"),
 ];
 /// Numbers of tools that the scale marks, with the client that minds.
-const MARKS: [(u64, &str); 2] = [(40, "40, Cursor's advice"), (128, "128, VS Code's limit")];
+const MARKS: [(u64, &str); 2] = [
+    (40, "40 (recommended by Cursor)"),
+    (128, "128 (VS Code's limit)"),
+];
 /// Tokens of a search with five hits, by the encoding o200k_base.
 const HIT_TOKENS: u64 = 260;
 /// Tokens from which the definitions are a noticeable part of a conversation.
@@ -91,14 +97,14 @@ pub fn table(view: &ContextView<'_>) -> Markup {
                 @if search.is_some() { " is in search mode. It" }
                 " lists " (count(listed, "tool", "tools")) ": " b { (estimate(now)) " tokens" }
                 " in every conversation."
-                @if search.is_some() { " A search finds " (count(tools, "tool", "tools")) "." }
+                @if search.is_some() { " A search covers " (count(tools, "tool", "tools")) "." }
             }
             @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| listed > *limit) {
-                p class="banner orange" { (warning) ". A view can list fewer." }
+                p class="banner orange" { (warning) ". Use a view to list fewer." }
             }
             @if now > TOKENS_MUCH {
                 p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models \
-                    choose tools worse, and each request costs more." }
+                    choose tools less well, and each request costs more." }
             }
             @if tools > 0 { (tool_scale(listed)) (what_it_would_be((tokens, used), view.search)) }
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
@@ -111,8 +117,8 @@ pub fn table(view: &ContextView<'_>) -> Markup {
             }
             @for owned in view.costs.iter().filter(|owned| !owned.cost.tools.is_empty()) {
                 (tool_table(owned, view.may_act)) }
-            p class="soft" { "Estimate: 4.25 bytes of a definition are a token. Calls are counted \
-                              since the gateway started." }
+            p class="soft" { "Estimate: 4.25 bytes of a definition count as one token. Calls are \
+                counted since the gateway started." }
         }
     }
 }
@@ -145,7 +151,7 @@ fn tool_scale(tools: u64) -> Markup {
         }
         p class="soft" {
             (count(tools, "tool", "tools")) " listed; the lines are at "
-            @for (n, (_, words)) in MARKS.iter().enumerate() { @if n > 0 { ", and " } (words) } "."
+            @for (n, (_, words)) in MARKS.iter().enumerate() { @if n > 0 { " and " } (words) } "."
         }
     }
 }
@@ -158,17 +164,17 @@ fn scale_position(number: u64, most: u64) -> u64 {
 /// Renders the cost of each way to list the tools: all of them, those that were called, and search
 /// mode.
 fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchCost>) -> Markup {
-    let searched = html! { span class="soft" { " (+ ≈ " (HIT_TOKENS) " a search)" } };
+    let searched = html! { span class="soft" { " (+ ≈ " (HIT_TOKENS) " per search)" } };
     html! {
         div class="panel would" {
-            h2 { "What it would be" }
+            h2 { "What each option costs" }
             dl {
                 @if let Some(list) = search.filter(|list| list.is_listed) {
-                    dt { "As now, in search mode" } dd { b { (estimate(list.tokens)) } (searched) }
+                    dt { "Now, in search mode" } dd { b { (estimate(list.tokens)) } (searched) }
                     dt { "Full lists" }
                     dd { b { (estimate(tokens)) }
                         span class="soft" { " with " code { "discovery = \"full\"" } } }
-                } @else { dt { "As now" } dd { b { (estimate(tokens)) } } }
+                } @else { dt { "Now" } dd { b { (estimate(tokens)) } } }
                 dt { "Only tools that were \
                       called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
                 @if let Some(list) = search.filter(|list| !list.is_listed) {
@@ -197,13 +203,13 @@ fn idle_button(owned: &OwnedCost) -> Markup {
         // With all of them off the server would have nothing left.
         @if owner.source.editable && !idle.is_empty() && idle.len() < cost.tools.len() {
             (ConfigButton {
-                label: "Switch off what nobody called",
+                label: "Switch off unused tools",
                 method: "PATCH",
                 url: server_url(name),
                 body: Some(tools_body(SwitchTarget::Off, idle)),
                 done: format!("{what} of {name} switched off."),
-                confirm: Some((format!("Switch off {what} of {name} that nobody called since the \
-                                        gateway started? Clients lose them."), "Switch them off")),
+                confirm: Some((format!("Switch off {what} of {name} that nobody has called since \
+                    the gateway started? Clients will no longer see them."), "Switch off")),
             }.draw())
         }
     }
@@ -219,7 +225,7 @@ fn tool_table(owned: &OwnedCost, may_act: bool) -> Markup {
                 b { (VisibleText(owner.title())) } " by tool"
                 @if idle > 0 {
                     span class="soft" {
-                        " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
+                        " · " (count(idle as u64, "tool", "tools")) " not called" } }
             }
             @if may_act { (idle_button(owned)) }
             div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of \

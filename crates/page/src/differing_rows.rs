@@ -53,8 +53,8 @@ pub fn preview(found: ServerPreview, allow_commands: bool) -> Markup {
 fn end(found: &ServerPreview) -> Markup {
     html! {
         div class="found" {
-            p { "With a box checked, this is written:" }
-            pre class="diff" tabindex="0" aria-label="What is written" {
+            p { "If you check a box, this is written:" }
+            pre class="diff" tabindex="0" aria-label="Lines to write" {
                 (VisibleText(&add::without_blank_ends(found.diff.as_deref().unwrap_or_default()))) }
         }
         div class="found row" {
@@ -73,7 +73,8 @@ fn row(server: &FoundServer, is_allowed: bool) -> Markup {
             div class="row" {
                 b { (VisibleText(known)) }
                 span class="outcome" {
-                    (StateIcon::of_call(CallState::ToolError).draw()) "you have it, without some settings" }
+                    (StateIcon::of_call(CallState::ToolError).draw()) "already added, without some \
+                        settings" }
                 span class="soft grow" { (VisibleText(&server.target)) }
             }
             p { "Your entry " code { (VisibleText(known)) } " lacks:" }
@@ -86,25 +87,24 @@ fn row(server: &FoundServer, is_allowed: bool) -> Markup {
             @if let Some(probe) = &server.probe { (probe_line(probe)) }
             @if let Some(lines) = &server.lines {
                 @let table = server.lacks.first().and_then(|first| first.path.split('.').next());
-                p { "To use it there, add this \
-                     to \
-                     the " code { (table.unwrap_or_default()) } " of the entry in the \
-                         config" @if lines.contains("${") { ", and set the variable where the \
-                             gateway starts" } ":" }
+                p { "To use the missing settings there, add this to \
+                    the " code { (table.unwrap_or_default()) } " of the entry in the \
+                         config" @if lines.contains("${") { ", and set the variable in the \
+                         gateway's environment" } ":" }
                 (code_block(lines, "the lines"))
             }
             @if is_allowed {
                 div class="row" {
-                    label class="inline" { input type="checkbox"; "Or add it as another server, \
-                        called" }
+                    label class="inline" { input type="checkbox"; "Or add it as a separate server \
+                        named" }
                     input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) }
                     autocomplete="off" spellcheck="false";
                 }
-                @if has_secrets { p class="soft" { "Then its secrets are written as they are, and \
-                    its tools are there twice." } }
+                @if has_secrets { p class="soft" { "Its secrets are then written in plain text, \
+                    and its tools are listed twice." } }
             } @else {
-                p { "Or add it as another server, on the gateway's machine, with the text pasted \
-                     there:" }
+                p { "Or add it as a separate server: run this on the gateway's machine and paste \
+                    the text there:" }
                 (code_block(&format!("moongate import - --only {name}"), "the command"))
             }
         }
@@ -117,12 +117,13 @@ fn probe_line(probe: &ServerProbe) -> Markup {
         @match &probe.fault {
             None => {
                 p class="outcome" {
-                    (StateIcon::of_call(CallState::Ok).draw()) "With it, the server answers: " (count(probe.tools.unwrap_or_default() as u64, "tool", "tools")) "." }
+                    (StateIcon::of_call(CallState::Ok).draw()) "With these settings, the server \
+                        answers: " (count(probe.tools.unwrap_or_default() as u64, "tool", "tools")) "." }
             }
             Some(fault) => {
                 p class="outcome red" {
                     (StateIcon::of_call(CallState::Error).draw()) span {
-                        "With it as well: " (VisibleText(&fault.message)) } }
+                        "With these settings too: " (VisibleText(&fault.message)) } }
                 @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
             }
         }
@@ -190,7 +191,7 @@ mod tests {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert!(
-            !html.contains("checked>") && !html.contains("No server was found"),
+            !html.contains("checked>") && !html.contains("No servers found"),
             "{html}"
         );
         assert_eq!(html.matches("data-count").count(), 1, "{html}");
@@ -217,6 +218,6 @@ mod tests {
             "{html}"
         );
         let none = drawn(Vec::new(), None);
-        assert!(none.contains("No server was found"), "{none}");
+        assert!(none.contains("No servers found"), "{none}");
     }
 }

@@ -52,7 +52,7 @@ impl ExplainView<'_> {
         let tool = self.query.get("tool").unwrap_or_default();
         let is_known = self.principals.contains(&self.principal);
         html! {
-            div class="title" { h1 { "Who may call it?" } }
+            div class="title" { h1 { "Who may call a tool?" } }
             form class="filter" method="get" action="/explain" data-auto-submit {
                 select class="in" name="principal" aria-label="Key" {
                     @if !is_known {
@@ -62,7 +62,8 @@ impl ExplainView<'_> {
                             (VisibleText(name)) } }
                 }
                 (self.endpoint.field())
-                input class="in wide-in" type="search" name="tool" value=(tool) aria-label="Tool" placeholder="Name of the tool, as clients see it"
+                input class="in wide-in" type="search" name="tool" value=(tool) aria-label="Tool"
+                    placeholder="Tool name, as clients see it"
                     autocomplete="off" spellcheck="false" data-search;
                 button class="btn" { "Explain" }
             }
@@ -73,7 +74,7 @@ impl ExplainView<'_> {
                         p class="empty" { "There is no key " code { (VisibleText(&self.principal)) }
                             "." } }
                     None if !self.endpoint.is_there => { (self.endpoint.missing()) }
-                    None => { p class="empty" { "Name a tool, such \
+                    None => { p class="empty" { "Enter a tool name, such \
                         as " code { "github__create_issue" } "." } }
                 }
             }
@@ -94,7 +95,7 @@ fn explained(shown: &ShownAnswer) -> Markup {
             @if answer.callable { " may call " } @else { " may not call " }
             code { (VisibleText(&answer.tool)) } " at " code { (VisibleText(&answer.endpoint)) }
             @if answer.callable && answer.listed.is_none() { ", if its server has it" } "."
-            @if !answer.callable { " To it the tool looks unknown." }
+            @if !answer.callable { " The tool looks unknown to it." }
         }
         @if let Some(server) = &answer.server {
             p { "Server " a href=(format!("/servers/{}", segment(server))) { (VisibleText(server)) }
@@ -104,17 +105,18 @@ fn explained(shown: &ShownAnswer) -> Markup {
         @if !answer.rules.is_empty() {
             div class="wide panel" tabindex="0" role="region" aria-label="Rules" {
                 table {
-                    thead { tr { th scope="col" { "Rule" } th scope="col" { "Says" }
-                        th scope="col" { "Why" } th scope="col" { "Place" } } }
+                    thead { tr { th scope="col" { "Rule" } th scope="col" { "Decision" }
+                        th scope="col" { "Why" } th scope="col" { "Location" } } }
                     tbody { @for rule in &answer.rules { (rule_row(rule)) } }
                 }
             }
         }
         @if !answer.other_endpoints.is_empty() {
-            p { "Also at " code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
+            p { "It may be called at "
+                code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
         @if let Some(remedy) = &shown.remedy {
-            h2 { "To change it" }
-            (code_block(remedy, "the way to change it"))
+            h2 { "To change this" }
+            (code_block(remedy, "the change"))
         }
     }
 }
@@ -138,7 +140,7 @@ fn rule_row(shown: &ShownRule) -> Markup {
                     " = " code { (VisibleText(&format!("{:?}", rule.value))) } }
             }
             td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" }
-                @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
+                @else if rule.decides { b { "denies the call" } } @else { "also denies it" } } }
             td class="prose" { (VisibleText(&rule.reason)) }
             td { @if let Some(location) = location { code { (VisibleText(location)) } } }
         }
@@ -207,7 +209,7 @@ mod tests {
         let html = view.page().into_string();
         for part in [
             "may not call",
-            "decides: no",
+            "denies the call",
             "moongate enable a &lt;b&gt;",
             "backing off",
             "⟨U+202E⟩",

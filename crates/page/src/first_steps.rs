@@ -14,17 +14,17 @@ const CARDS: [(&str, &str, &str); 3] = [
     (
         "url",
         "Add by URL",
-        "A server on the web or in your network. You see what it offers first.",
+        "A server on the web or on your network. Preview its tools before you add it.",
     ),
     (
         "paste",
         "Paste JSON",
-        "The config of any client, one server or ten. YAML, TOML and command lines work, too.",
+        "The config of any client, one server or ten. YAML, TOML and command lines work too.",
     ),
     (
         "popular",
         "Popular",
-        "Servers that many use, added with one click. Most need no key.",
+        "Widely used servers, added with one click. Most need no key.",
     ),
 ];
 
@@ -47,10 +47,10 @@ pub(super) fn draw(demo: Option<&ServerStatus>, may_act: bool) -> Markup {
                             b { (title) } span class="soft" { (words) } } }
                     }
                 }
-            } @else { p { "Somebody with the role “operate” can add servers." } }
-            p class="soft" { "Servers of your \
-                              clients: " code { "moongate import" } " takes them over. Each \
-                                  command changes the config file, and so does this page." }
+            } @else { p { "Only a key with the role “operate” can add servers." } }
+            p class="soft" { "To import the servers that your clients already have, \
+                run " code { "moongate import" } ". Commands and this page change the same config \
+                file." }
             @if let Some(demo) = demo { h2 { (VisibleText(demo.name())) ", built in" } }
         }
     }

@@ -119,8 +119,8 @@ impl FormRenderer {
                     label class="rest" hidden[*omitted == 0] {
                         span class="cap" {
                             "Other members, as JSON"
-                            @if *omitted > 0 { " " span class="soft" { (omitted) " more than this \
-                                form shows" } }
+                            @if *omitted > 0 { " " span class="soft" { (omitted) " not shown in \
+                                this form" } }
                         }
                         textarea class="in mono" rows="3" {}
                     }

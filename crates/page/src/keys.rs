@@ -43,19 +43,19 @@ impl KeysView<'_> {
             div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
                 h2 { "Clients" }
                 @if clients.is_empty() && self.is_required {
-                    p class="soft" { "No key, and " code { "auth.required" } " is on: nobody may \
-                        use the endpoint until you make a key." }
+                    p class="soft" { "No keys, and " code { "auth.required" } " is on: nobody can \
+                        use the endpoint until you create a key." }
                 } @else if clients.is_empty() {
-                    p class="soft" { "No key: everybody who reaches the endpoint may use it. The \
-                                      first key closes it for all others." }
+                    p class="soft" { "No keys: everybody who can reach the endpoint may use it. \
+                        Once you create a key, everybody needs one." }
                 } @else {
                     (table(KeyListName::Clients,
                         html! { @for key in clients { (self.client_row(key)) } }))
                 }
                 h2 { "Operators" }
                 @if operators.is_empty() {
-                    p class="soft" { "No key: this machine may see this page and act. The first \
-                                      key closes it for all others." }
+                    p class="soft" { "No keys: this machine may view this page and make changes. \
+                        Once you create a key, everybody needs one." }
                 } @else {
                     (table(KeyListName::Operators,
                         html! { @for key in operators { (self.operator_row(key)) } }))
@@ -75,7 +75,7 @@ impl KeysView<'_> {
                     @if key.expired { b class="red" { "expired" } " " }
                     (moment(key.expires.as_deref(), "never"))
                 }
-                td { (moment(key.last_used.as_deref(), "not since the start")) }
+                td { (moment(key.last_used.as_deref(), "not since startup")) }
                 (self.action_cell(KeyListName::Clients, &key.name, &key.place))
             }
         }
@@ -86,7 +86,7 @@ impl KeysView<'_> {
             tr id=(format!("key-operators-{}", key.name)) {
                 (name_cells(&key.name, &key.hash_prefix, &key.place))
                 td { (key.role) }
-                td { (moment(key.last_used.as_deref(), "not since the start")) }
+                td { (moment(key.last_used.as_deref(), "not since startup")) }
                 (self.action_cell(KeyListName::Operators, &key.name, &key.place))
             }
         }
@@ -111,37 +111,38 @@ impl KeysView<'_> {
         let url = format!("/api/v1/keys/{}?list={}", segment(name), of.name());
         if !is_last {
             let question = format!(
-                "Revoke the key {name}? Whoever uses it is locked out, and its sessions end."
+                "Revoke the key {name}? Everybody who uses it is locked out, and their sessions \
+                 end."
             );
-            return revoke_button(name, url, "Revoke…", (question, "Revoke it"));
+            return revoke_button(name, url, "Revoke…", (question, "Revoke key"));
         }
         let closed = format!(
-            "Revoke the last key {name}, and keep the endpoint closed? Nobody can use it until you \
-             make another key."
+            "Revoke {name}, the last key, and keep the endpoint closed? Nobody can use it until \
+             you create another key."
         );
         let open = format!(
-            "Revoke the last key {name}, and open the endpoint? Every program on this machine may \
-             use it then, also one \
-             that has {name}."
+            "Revoke {name}, the last key, and open the endpoint? Every program on this machine can \
+             then use it, including those that have {name}."
         );
         html! {
-            (revoke_button(name, format!("{url}&closed=true"), "Revoke…", (closed, "Revoke it")))
+            (revoke_button(name, format!("{url}&closed=true"), "Revoke…", (closed, "Revoke key")))
             " "
-            (revoke_button(name, url, "Revoke and open…", (open, "Open to everybody")))
+            (revoke_button(name, url, "Revoke and open…", (open, "Revoke and open")))
         }
     }
 
     fn forms(&self) -> Markup {
         html! {
-            h2 { "Make a key" }
+            h2 { "Create a key" }
             div class="try" {
-                form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key is made." {
+                form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key \
+                    was created." {
                     h3 { "For a client" }
                     (field("name", "Name", "who uses it: a person, a program, a \
                         machine", "laptop", false))
                     details {
                         summary { "What it may do" }
-                        (field("views", "Endpoints", &format!("of {}; empty: \
+                        (field("views", "Endpoints", &format!("any of {}; empty: \
                             all", self.endpoints.join(", ")), "", true))
                         (field("tools", "Tools", "patterns, such as github__* !*__delete_*; \
                             empty: all", "", true))
@@ -149,9 +150,10 @@ impl KeysView<'_> {
                         (field("expires", "Expires", "such as 2027-01-31T00:00:00Z; \
                             empty: never", "", false))
                     }
-                    div class="row" { button class="btn main js-only" { "Make it" } }
+                    div class="row" { button class="btn main js-only" { "Create key" } }
                 }
-                form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key is made." {
+                form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key \
+                    was created." {
                     h3 { "For an operator" }
                     input type="hidden" name="list" value="operators";
                     (field("name", "Name", "who signs in here", "me", false))
@@ -159,11 +161,12 @@ impl KeysView<'_> {
                         // The first key must be able to act, or nobody could.
                         @let is_first = self.keys.operators.is_empty();
                         select class="in" name="role" {
-                            option value="view" { "view: sees all, changes nothing" }
-                            option value="operate" selected[is_first] { "operate: may act" }
+                            option value="view" { "view: sees everything, changes nothing" }
+                            option value="operate" selected[is_first] { "operate: can also make \
+                                changes" }
                         }
                     }
-                    div class="row" { button class="btn main js-only" { "Make it" } }
+                    div class="row" { button class="btn main js-only" { "Create key" } }
                 }
             }
             (new_key_dialog())
@@ -222,11 +225,11 @@ pub(super) fn new_key_dialog() -> Markup {
     html! {
         dialog id="newkey" aria-labelledby="newkey-title" {
             h2 id="newkey-title" { "The new key" }
-            p { "It is shown this once. The config has only its hash." }
+            p { "This key is shown only once. The config stores only its hash." }
             p { code {} " " (copy_button("the key")) }
             p class="orange" data-first hidden { "This is the first key: from now on everybody \
                 needs one." }
-            form method="dialog" class="row" { button class="btn main" { "I have it" } }
+            form method="dialog" class="row" { button class="btn main" { "I have copied it" } }
         }
     }
 }
@@ -255,9 +258,10 @@ fn revoke_button(name: &str, url: String, label: &str, confirm: (String, &str)) 
 /// Renders the button that makes a key for a client.
 pub(super) fn make_for_client(name: &str, title: &str) -> Markup {
     html! {
-        form class="inline" method="post" data-send="/api/v1/keys" data-done=(format!("The key {name} is made.")) {
+        form class="inline" method="post" data-send="/api/v1/keys" data-done=(format!("The key \
+            {name} was created.")) {
             input type="hidden" name="name" value=(name);
-            button class="btn js-only" { "Make a key for " (title) }
+            button class="btn js-only" { "Create a key for " (title) }
         }
         (new_key_dialog())
     }
@@ -330,7 +334,7 @@ mod tests {
             "comes from a variable",
             "data-typed=\"ci\"",
             "expired",
-            "No key: this machine",
+            "No keys: this machine",
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }
@@ -352,7 +356,7 @@ mod tests {
             may_edit: false,
             ..keys_view(&keys)
         };
-        assert!(!without_edits.page().into_string().contains("Make a key"));
+        assert!(!without_edits.page().into_string().contains("Create a key"));
     }
 
     #[test]

@@ -90,9 +90,9 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
         div class="foot" {
             @if open.items.is_some() {
                 (post_button("Refresh", &format!("{url}/refresh"),
-                    "The lists were asked for again.", Some("r")))
+                    "The lists were requested again.", Some("r")))
                 (post_button("Restart", &format!("{url}/restart"),
-                    "The server was started anew.", None))
+                    "The server was restarted.", None))
             }
             @if let Some(entry) = &open.entry {
                 pre hidden { (VisibleText(&entry.toml)) }
@@ -114,8 +114,8 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                     url: url.clone(),
                     body: None,
                     done: format!("{name} is removed."),
-                    confirm: Some((format!("Remove {name}? Its entry goes out of {from}, and its \
-                        running calls end."), "Remove it")),
+                    confirm: Some((format!("Remove {name}? Its entry is deleted from {from}, and \
+                        its running calls end."), "Remove server")),
                 }.draw())
             }
         }
@@ -144,7 +144,7 @@ fn bulk_buttons(server: &ServerStatus, all: &[ServerItem]) -> Markup {
         @if !off.is_empty() { (switch_button(name, "All on", SwitchTarget::On, &off)) }
         @if !on.is_empty() { (switch_button(name, "All off", SwitchTarget::Off, &on)) }
         @if !writing.is_empty() && writing.len() < on.len() {
-            (switch_button(name, "Only read-only", SwitchTarget::Off, &writing)) }
+            (switch_button(name, "Keep only read-only", SwitchTarget::Off, &writing)) }
     }
 }
 
@@ -190,7 +190,8 @@ fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: 
                 "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
             @if may_act && server.source.editable { (bulk_buttons(server, all)) }
         }
-        @if all.is_empty() { p class="empty" { "It offers no tools, or has not been asked yet." } }
+        @if all.is_empty() { p class="empty" { "This server offers no tools, or its list has not \
+            been fetched yet." } }
         // All of them: a script lets others through when the text changes.
         ul class="rows" {
             @for tool in all {
@@ -200,7 +201,7 @@ fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: 
             }
         }
         p class="empty" data-none hidden[fitting > 0 || all.is_empty()] {
-            "No tool fits. " a href=(path) { "Show all" } }
+            "No tools match. " a href=(path) { "Show all" } }
         (item_notes(&format!("excluded-{}", server.name()), "left out", &server.findings.left_out))
         (item_notes(&format!("mended-{}", server.name()), "mended", &server.findings.mended))
     }
@@ -238,7 +239,7 @@ fn item_notes(id: &str, what: &str, reasons: &[String]) -> Markup {
 fn resource_list(items: &ServerItems) -> Markup {
     let both = items.resources.iter().chain(&items.templates);
     html! {
-        @if both.clone().next().is_none() { p class="empty" { "It offers no resources." } }
+        @if both.clone().next().is_none() { p class="empty" { "This server offers no resources." } }
         @else {
             div class="wide" tabindex="0" role="region" aria-label="Resources" {
                 table {
@@ -263,7 +264,7 @@ fn resource_list(items: &ServerItems) -> Markup {
 
 fn prompt_list(prompts: &[ServerItem]) -> Markup {
     html! {
-        @if prompts.is_empty() { p class="empty" { "It offers no prompts." } }
+        @if prompts.is_empty() { p class="empty" { "This server offers no prompts." } }
         ul class="rows" {
             @for prompt in prompts {
                 li {
@@ -291,9 +292,9 @@ fn log(server: &ServerStatus) -> Markup {
     html! {
         @if lines.is_empty() {
             p class="empty" {
-                @if server.identity.transport.as_deref() == Some("stdio") { "It has written \
-                    nothing to stderr." }
-                @else { "Only servers that are programs have a log here." }
+                @if server.identity.transport.as_deref() == Some("stdio") { "This server has \
+                    written nothing to stderr." }
+                @else { "Only servers that are programs have a log." }
             }
         } @else {
             div class="code log" {

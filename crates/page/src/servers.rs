@@ -38,13 +38,14 @@ impl ServersView<'_> {
                 h1 { "Servers" }
                 span class="grow" {}
                 @if self.may_act {
-                    (action_button("Reload config", "POST", "/api/v1/reload", "The config was read \
-                        again."))
+                    (action_button("Reload config", "POST", "/api/v1/reload", "The config was \
+                        reloaded."))
                 }
             }
             @if let Some(name) = self.missing() {
                 p class="banner orange" { "There is no server \
-                    “" (VisibleText(name)) "”." @if !self.servers.is_empty() { " These are there:" } }
+                    “" (VisibleText(name)) "”." @if !self.servers.is_empty() { " These servers \
+                    exist:" } }
             }
             (self.chips())
             (self.cards())
@@ -74,7 +75,7 @@ impl ServersView<'_> {
                 }
                 span class="grow" {}
                 span class="sort" {
-                    "by " (sort_link(&query, None, "name")) " " (sort_link(&query, Some("cost"), "cost")) }
+                    "Sort by " (sort_link(&query, None, "name")) " " (sort_link(&query, Some("cost"), "cost")) }
             }
         }
     }
@@ -189,12 +190,12 @@ impl ServersView<'_> {
                     @if let Some(hint) = &server.condition.hint {
                         br; "To fix it: " (WithCode(&hint.text)) }
                 }
-                @if server.condition.replacement.is_some() { " · a new one is coming up; the old \
-                    one serves" }
-                @if server.condition.stale && !is_off { " · lists are of an earlier connection" }
+                @if server.condition.replacement.is_some() { " · a replacement is starting; the \
+                    old one still serves" }
+                @if server.condition.stale && !is_off { " · lists are from an earlier connection" }
                 @if !is_open { (unmatched_rules::closed_note(server)) }
             }
-            @if retry { (action_button("Retry now", "POST", &action, "It was tried again.")) }
+            @if retry { (action_button("Retry now", "POST", &action, "The server was restarted.")) }
         }
     }
 }
@@ -213,7 +214,7 @@ fn state_words(condition: &ServerCondition) -> String {
     let words = match condition.state {
         UpstreamState::Ready => "",
         UpstreamState::Starting => return format!("Starting, {elapsed}"),
-        UpstreamState::NeedsLogin => "Sign in needed",
+        UpstreamState::NeedsLogin => "Sign-in needed",
         UpstreamState::Stopped => "Starts on the first call",
         UpstreamState::Disabled => "Off",
         UpstreamState::Degraded => "Degraded",

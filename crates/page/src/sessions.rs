@@ -35,8 +35,8 @@ impl SessionsView<'_> {
                 @else { (self.session_table()) }
                 @if !self.stateless.is_empty() {
                     h2 { "Without a session" }
-                    p class="soft" { "Clients of the stateless revision are known by their recent \
-                                      calls." }
+                    p class="soft" { "Clients that use the stateless revision are listed by their \
+                        recent calls." }
                     (self.stateless_table())
                 }
             }
@@ -83,7 +83,7 @@ impl SessionsView<'_> {
                     @if self.may_act {
                         button type="button" class="btn small js-only" data-action=(format!("/api/v1/sessions/{id}")) data-method="DELETE"
                             data-done="The session was \
-                                       ended." data-confirm=(show_invisible(&question)) data-verb="End it" { "End" }
+                                       ended." data-confirm=(show_invisible(&question)) data-verb="End session" { "End" }
                     }
                 }
             }

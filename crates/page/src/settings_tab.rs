@@ -36,19 +36,19 @@ const FIELDS: [SettingField; 7] = [
     field(
         "title",
         "Title",
-        "people see it instead of the server's own",
+        "shown to people instead of the server's own title",
     ),
     field(
         "description",
         "Description",
-        "models see it instead of the server's instructions",
+        "shown to models instead of the server's instructions",
     ),
     SettingField {
         effective: |now| &now.prefix,
         ..field(
             "prefix",
             "Prefix",
-            "stands before the names of its tools and prompts; \"\" for none",
+            "comes before the names of its tools and prompts; \"\" for none",
         )
     },
     SettingField {
@@ -56,7 +56,7 @@ const FIELDS: [SettingField; 7] = [
         ..field(
             "timeout",
             "Timeout",
-            "longest time of a call, such as 60s or 5m",
+            "longest time a call may take, such as 60s or 5m",
         )
     },
     SettingField {
@@ -88,7 +88,7 @@ const FIELDS: [SettingField; 7] = [
         ..field(
             "idle_stop",
             "Idle stop",
-            "a lazy server stops after this time without need",
+            "a lazy server stops when unused for this long",
         )
     },
 ];
@@ -101,8 +101,8 @@ pub(super) fn render(
     may_act: bool,
 ) -> Markup {
     let Some(entry) = entry else {
-        return html! { p class="empty" { "No file has its \
-        entry: " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) "." } };
+        return html! { p class="empty" { "There are no settings to \
+        show: " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) "." } };
     };
     let can_save = may_act && server.source.editable;
     let others = entry
@@ -120,7 +120,7 @@ pub(super) fn render(
             @if can_save {
                 div class="row" { button class="btn main js-only" { "Save" }
                     span class="soft" {
-                        "It goes into the config" (entry_location(&server.source)) "." } } }
+                        "Saved in the config" (entry_location(&server.source)) "." } } }
         }
         @if others.clone().next().is_some() { (other_values(others)) }
     }
@@ -174,8 +174,8 @@ fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_sav
                 @if let Some(id) = suggestions {
                     datalist id=(id) { option value=(NO_PREFIX) { "no prefix" } } }
             }
-            @if value.is_some_and(ShownValue::is_reference) { span class="hint" { "It comes from \
-                elsewhere; change it in the file." } }
+            @if value.is_some_and(ShownValue::is_reference) { span class="hint" { "This value \
+                refers to a variable or a file. Change it in the config file." } }
         }
     }
 }
@@ -211,8 +211,8 @@ fn shown_value(value: &ShownValue) -> Markup {
             None => {
                 "••••"
                 @if let Some(advice) = &value.advice {
-                    span class="orange" { " written out in \
-                        the file." } " Set the variable and write:"
+                    span class="orange" { " written in plain text in the file." } " Set the \
+                        variable and write this instead:"
                     (code_block(advice, "the line"))
                 }
             }
@@ -274,7 +274,7 @@ mod tests {
             "<option value=\"lazy\" selected>",
             "not set: all clients",
             "placeholder=\"a\"",
-            "written out in the file",
+            "written in plain text in the file",
             "Bearer ${A_TOKEN}",
             "from a file",
             "Save",
@@ -291,7 +291,7 @@ mod tests {
         assert!(
             render(&server, None, effective, true)
                 .into_string()
-                .contains("No file has its entry")
+                .contains("There are no settings to show")
         );
     }
 }

@@ -223,8 +223,8 @@ fn banners(notices: &NoticeFacts) -> Markup {
     html! {
         section id="banners" aria-label="Notices" {
             div id="failure" class="banner red" role="alert" hidden {}
-            noscript { p class="banner" { "Without JavaScript this page shows the state of its \
-                loading. Actions and live updates need it." } }
+            noscript { p class="banner" { "Without JavaScript, this page shows the state when it \
+                was loaded. Actions and live updates need JavaScript." } }
             (notices.draw())
         }
     }
@@ -236,11 +236,12 @@ fn confirm_dialog() -> Markup {
             h2 id="confirm-title" { "Are you sure?" }
             p id="confirm-text" {}
             label hidden {
-                "Its name, to confirm: " input class="in" autocomplete="off" spellcheck="false"; }
+                "Type the name to \
+                 confirm: " input class="in" autocomplete="off" spellcheck="false"; }
             form method="dialog" class="row" {
                 // The first button is the one that Enter presses.
-                button value="no" class="btn" autofocus { "Keep it" }
-                button value="yes" class="btn red" id="confirm-yes" type="button" { "Go on" }
+                button value="no" class="btn" autofocus { "Cancel" }
+                button value="yes" class="btn red" id="confirm-yes" type="button" { "Continue" }
             }
         }
     }
@@ -259,14 +260,14 @@ fn help_dialog() -> Markup {
     ];
     html! {
         dialog id="help" aria-labelledby="help-title" {
-            h2 id="help-title" { "Keys" }
+            h2 id="help-title" { "Keyboard shortcuts" }
             dl {
                 @for (_, label, key) in VIEWS { dt { kbd { "g" } " " kbd { (key) } }
                     dd { (label) } }
                 @for (key, meaning) in keys { dt { kbd { (key) } } dd { (meaning) } }
             }
             form method="dialog" class="row" {
-                label { input type="checkbox" id="keys-on" checked; " Keys without Ctrl are on" }
+                label { input type="checkbox" id="keys-on" checked; " Use single-key shortcuts" }
                 button class="btn" autofocus { "Close" }
             }
         }

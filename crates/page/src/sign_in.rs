@@ -10,9 +10,9 @@ use super::shell::{brand, head};
 /// Renders the page for a browser that is not let in, where signing in does not help.
 pub fn closed_page(message: &str) -> Markup {
     narrow(
-        "Not let in",
+        "No access",
         &html! {
-            h1 { "The page is closed" }
+            h1 { "You cannot open this page" }
             p { (message) }
         },
     )
@@ -23,7 +23,7 @@ pub fn no_keys_page() -> Markup {
     narrow(
         "Sign in",
         &html! {
-            h1 { "No sign-in is needed" }
+            h1 { "No sign-in needed" }
             p { "There are no " code { "admin.keys" } ". " a href="/" { "Go to the page" } }
         },
     )
@@ -42,11 +42,12 @@ pub fn sign_in_page() -> Markup {
                 }
                 div class="row" {
                     button class="btn main" { "Sign in" }
-                    span class="soft" { "or run " code { "moongate open" } " on the machine" }
+                    span class="soft" { "or run " code { "moongate open" } " on the gateway's \
+                        machine" }
                 }
             }
             div id="failure" class="banner red" role="alert" hidden {}
-            p { "Commands take a key of " code { "admin.keys" } " from a variable:" }
+            p { "To run commands, put a key from " code { "admin.keys" } " in a variable:" }
             pre { "MOONGATE_ADMIN_KEY=… moongate status" }
         },
     )

@@ -302,7 +302,7 @@ fn each_state_has_a_shape_and_a_text() {
         ("starting", "Starting, 4 s"),
         ("degraded", "Degraded"),
         ("backing_off", "Not connected"),
-        ("needs_login", "Sign in needed"),
+        ("needs_login", "Sign-in needed"),
         ("failed", "Failed"),
         ("stopped", "Starts on the first call"),
         ("disabled", "Off"),
@@ -324,7 +324,7 @@ fn each_state_has_a_shape_and_a_text() {
         (json!(251.2), json!({ "state": "starting" }));
     let html = servers_page(&[waiting], "", None);
     assert!(
-        html.contains("tries again in 4 m 12 s") && html.contains("the old one serves"),
+        html.contains("tries again in 4 m 12 s") && html.contains("the old one still serves"),
         "{html}"
     );
 }
@@ -374,7 +374,7 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     let one = calls_page(&calls, "state=ok&open=c-1", true);
     assert!(one.contains("id=\"c-1-detail\"") && !one.contains("id=\"c-2\""));
     for fact in [
-        "<dt>Waited for its turn</dt><dd>12 ms",
+        "<dt>Waiting</dt><dd>12 ms",
         "<dt>At the server</dt><dd>200 ms",
         "<dt>Retries</dt><dd>2",
     ] {
@@ -382,11 +382,7 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     }
     let mut failed = call("c-3", "error");
     for (kind, message, shown) in [
-        (
-            "-32021",
-            "error -32021 of the server",
-            "<dd>error -32021 of the server<",
-        ),
+        ("-32021", "server error -32021", "<dd>server error -32021<"),
         ("timeout", "no answer", "<dd>timeout: no answer<"),
         ("timeout", "", "<dd>timeout<"),
     ] {
@@ -394,7 +390,7 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
         let html = calls_page(&[failed.clone()], "open=c-3", true);
         assert!(html.contains(shown), "{shown} in {html}");
     }
-    assert!(calls_page(&calls, "client=other", true).contains("No recent call fits"));
+    assert!(calls_page(&calls, "client=other", true).contains("No recent calls match"));
     let many: Vec<Value> = (0..80).map(|n| call(&format!("c-{n}"), "ok")).collect();
     assert_eq!(calls_page(&many, "", true).matches("<tr id=").count(), 40);
     assert_eq!(
@@ -442,7 +438,7 @@ fn context_sorts_by_cost_and_warns() {
     assert!(
         html.contains("128 tools")
             && html.contains("10,000 tokens")
-            && html.contains("1 tool nobody called"),
+            && html.contains("1 tool not called"),
         "{html}"
     );
     assert_nothing_inline(&html);
@@ -460,7 +456,7 @@ fn empty_views_say_so() {
         .into_string()
         .contains("No client has a session")
     );
-    assert!(calls_page(&[], "", true).contains("No call yet"));
+    assert!(calls_page(&[], "", true).contains("No calls yet"));
     let page: Markup = sign_in::sign_in_page();
     let html = page.into_string();
     assert!(

@@ -141,8 +141,8 @@ fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
         .and_then(|rule| rule.pattern.as_deref())
         .unwrap_or_default();
     let question = format!(
-        "Switch on {name}, although {pattern} stays? The config gets an exception, !{name}, \
-         after it."
+        "Switch on {name} even though {pattern} stays? Moongate adds the exception !{name} after \
+         it."
     );
     ConfigButton {
         label: "Add an exception",
@@ -150,7 +150,7 @@ fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
         url: server_url(&owner.name),
         body: Some(tools_body(SwitchTarget::On, vec![name.clone()])),
         done: format!("{name} is switched on."),
-        confirm: Some((question, "Add it")),
+        confirm: Some((question, "Add exception")),
     }
     .draw()
 }

@@ -109,7 +109,7 @@ impl ToolsView<'_> {
                 p class="soft" {
                     code { (VisibleText(self.endpoint.path())) }
                     " lists " (count(listed as u64, "tool", "tools"))
-                    " of " (count(listing as u64, "server", "servers")) ", "
+                    " from " (count(listing as u64, "server", "servers")) ", "
                     (estimate(servers.iter().map(listed_tokens).sum())) " tokens."
                 }
             }
@@ -149,9 +149,9 @@ impl ToolsView<'_> {
         let shown = found.listed.len();
         html! {
             p class="soft" role="status" {
-                @if found.total == 0 { "No listed tool fits." }
-                @else { (count(found.total as u64, "tool fits", "tools fit")) ", best first: this \
-                    is what search mode would find." }
+                @if found.total == 0 { "No listed tool matches." }
+                @else { (count(found.total as u64, "tool matches", "tools match")) ", best first: \
+                    this is what search mode would find." }
                 " " a href=(self.query.with("model",
                     self.model_answer.is_none().then_some("1")).link("/tools")) aria-expanded=(self.model_answer.is_some().to_string()) {
                     "What would the model see?"
@@ -159,7 +159,7 @@ impl ToolsView<'_> {
             }
             @if let Some(answer) = &self.model_answer {
                 section class="panel model" aria-label="What the model sees" {
-                    h2 { "The answer of " code { "search_tools" } " for this query" }
+                    h2 { "Answer of " code { "search_tools" } " for this query" }
                     (code_block(answer, "the answer"))
                 }
             }
@@ -173,7 +173,7 @@ impl ToolsView<'_> {
                     Some("all")).link("/tools")) { "Show all" } }
             }
             @if !found.unlisted.is_empty() {
-                h2 { "Not listed to clients" }
+                h2 { "Not listed for clients" }
                 div class="panel" {
                     ul class="rows" {
                         @for (server, tool) in &found.unlisted {

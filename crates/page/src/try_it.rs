@@ -69,12 +69,12 @@ pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
                 " / " (VisibleText(&tried.tool))
             }
             @if tried.repeat.is_none() {
-                p class="orange" { "Clients do not see this tool: a rule of the config has it off. \
-                                    A call is refused." }
+                p class="orange" { "Clients do not see this tool because a config rule switches it \
+                    off. Calls are refused." }
             }
             @if let Some(text) = description {
-                details { summary { "What the server says \
-                                     about it" } p class="prose" { (VisibleText(&text)) } }
+                details { summary { "What the server says about this \
+                    tool" } p class="prose" { (VisibleText(&text)) } }
             }
             div class="try" {
                 // The server validates. A browser that checks as well could block values that it
@@ -101,7 +101,7 @@ pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
                     @if let Some(call) = &tried.repeat { (repeat_lines(call)) }
                 }
                 section class="panel" aria-label="Result" data-out {
-                    p class="soft" { "The result will stand here." } }
+                    p class="soft" { "The result appears here." } }
                 template data-fresh {
                     p role="status" data-status { "Running" }
                     progress hidden aria-label="Progress" {}
@@ -183,7 +183,8 @@ fn page_link(text: &str) -> Markup {
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(url) = parsed else {
-        return html! { p class="red" { "It names no web page: " code { (VisibleText(text)) } } };
+        return html! { p class="red" { "This is not a web \
+        address: " code { (VisibleText(text)) } } };
     };
     let whole = url.as_str();
     // The parsed URL shows look-alike letters of a host in punycode.
@@ -249,7 +250,7 @@ mod tests {
             "texts are text"
         );
         assert!(
-            html.len() < 8_000_000 && html.contains("more than this form shows"),
+            html.len() < 8_000_000 && html.contains("not shown in this form"),
             "{} bytes",
             html.len()
         );

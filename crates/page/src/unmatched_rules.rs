@@ -33,9 +33,9 @@ pub(super) fn details(server: &ServerStatus) -> Markup {
                 }
                 ul { @for rule in rules { li { (VisibleText(rule)) } } }
                 p class="soft" {
-                    "Correct the name, or remove the rule. A \
-                     misspelt " code { "deny" } " protects nothing."
-                    " Its entry: servers." (VisibleText(server.name()))
+                    "Correct the name or remove the rule. A misspelled " code { "deny" } " \
+                     protects nothing."
+                    " The entry is servers." (VisibleText(server.name()))
                     (entry_location(&server.source))
                 }
             }

@@ -22,8 +22,8 @@ pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
         LinkError::Protocol(reason) => protocol_error(server, reason),
         LinkError::TooLarge { .. } => {
             let message = format!(
-                "Server \"{server}\" sent too much: {error}; raise servers.{server}.max_message if \
-                 it should pass"
+                "Server \"{server}\" sent too much: {error}; raise servers.{server}.max_message to \
+                 let it pass"
             );
             Error::new(McpErrorKind::ServerProtocol, message)
         }

@@ -44,12 +44,12 @@ impl CallAdvice {
     fn text(self) -> &'static str {
         match self {
             CallAdvice::EarlierRevision => {
-                "This tool can ask only in an earlier revision of the protocol. Call it again: it \
-                 is then called in that revision, if its server speaks it."
+                "This tool can request input only in an earlier protocol revision. Call it again: \
+                 the gateway then uses that revision, if the server speaks it."
             }
             CallAdvice::OwnCapabilities => {
-                "This tool asked for something that the client can't answer. Call it again: its \
-                 server is then told what this client can answer."
+                "This tool asked for something that this client can't answer. Call it again: its \
+                 server then knows what this client can answer."
             }
         }
     }
@@ -193,7 +193,7 @@ mod tests {
             .unwrap()
             .bytes()
             .clone();
-        let own = br#"[{"type":"text","text":"no"},{"type":"text","text":"This tool can ask only"#;
+        let own = br#"[{"type":"text","text":"no"},{"type":"text","text":"This tool can request"#;
         assert!(text.starts_with(own), "{text:?}");
         let mut failed = error("no.");
         advise_another_call(&mut failed, CallAdvice::EarlierRevision);

@@ -42,7 +42,7 @@ pub(crate) fn check_capabilities_size(capabilities: &RawJson) -> Result<(), Erro
         return Ok(());
     }
     let message = format!(
-        "Invalid params: the client's capabilities have {size} bytes, and no more than \
+        "Invalid params: the client's capabilities have {size} bytes, but at most \
          {CAPABILITIES_MAX} are accepted"
     );
     Err(Error::new(McpErrorKind::InvalidParams, message))
@@ -85,11 +85,7 @@ mod tests {
             "x".repeat(CAPABILITIES_MAX)
         ));
         let error = check_capabilities_size(&large).unwrap_err();
-        assert!(
-            error.message.contains("no more than 16384"),
-            "{}",
-            error.message
-        );
+        assert!(error.message.contains("at most 16384"), "{}", error.message);
         assert!(check_capabilities_size(&raw("{}".to_owned())).is_ok());
     }
 }

@@ -88,7 +88,7 @@ pub fn check_definition(
     let mut mended = match readable::replace_lone_surrogates(&item.bytes())? {
         None => (**item).clone(),
         Some(text) => {
-            notes.add("", "has half a surrogate pair: U+FFFD is in its place");
+            notes.add("", "has an unpaired surrogate: replaced by U+FFFD");
             RawJson::parse(text.into())
                 .ok()
                 .and_then(|raw| raw.as_object())

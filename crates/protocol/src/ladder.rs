@@ -386,7 +386,7 @@ impl<'a> Ladder<'a> {
         }
         let failure = self.failure.take().map(|(_, error)| error);
         Err(failure.unwrap_or_else(|| {
-            LinkError::Protocol("the server takes no handshake".to_owned()).into()
+            LinkError::Protocol("the server accepts no handshake".to_owned()).into()
         }))
     }
 

@@ -96,8 +96,7 @@ fn reject(path: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error> 
 
 /// Builds the error for a member at this path.
 pub(super) fn lookalike_error(member: &str) -> Error {
-    let message = format!(
-        "Invalid params: {member} differs only by case from a member that is read; leave it out"
-    );
+    let message =
+        format!("Invalid params: {member} differs only by case from a known member; remove it");
     Error::new(McpErrorKind::InvalidParams, message)
 }

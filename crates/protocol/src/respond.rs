@@ -406,7 +406,7 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
     async fn park(&mut self, input: InputRequired) -> Option<(u16, Vec<Bytes>)> {
         let Some(exchange) = self.exchange.take() else {
             return Some(self.encoder.result(Err(Error::internal(
-                "the exchange was over before it could be kept",
+                "the exchange ended before it could be kept",
             ))));
         };
         match self.encoder.park(exchange, input).await {

@@ -172,7 +172,7 @@ impl Sessions {
             self.metrics.calls.refused.inc(Limit::Sessions);
             return Err(Error::new(
                 McpErrorKind::Overloaded,
-                format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
+                format!("The limit of {max} sessions is reached (limits.sessions)"),
             ));
         }
         table.insert(session.identity.id.clone(), session.clone());

@@ -93,7 +93,7 @@ impl Session {
         } = request;
         let Some((id, response)) = self.client_requests.expect_response(progress.clone()) else {
             return Err(refusal(
-                "Too many requests wait for this client's answers".to_owned(),
+                "Too many requests are waiting for this client's answers".to_owned(),
             ));
         };
         let _activity = self.begin_activity();

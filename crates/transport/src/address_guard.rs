@@ -22,11 +22,11 @@ pub(super) enum AddressGuard {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GuardError {
     #[error(
-        "{0} is the metadata service of a cloud, which gives credentials to whoever asks; \
+        "{0} is a cloud metadata service, which gives credentials to anyone who asks; \
          `allow_metadata = true` allows it"
     )]
     Metadata(String),
-    #[error("{0} is no public address")]
+    #[error("{0} is not a public address")]
     Private(String),
 }
 
@@ -177,7 +177,7 @@ mod tests {
             "metadata.google.internal",
         ] {
             let error = AddressGuard::Public.check_host(host).unwrap_err();
-            assert_eq!(error.to_string(), format!("{host} is no public address"));
+            assert_eq!(error.to_string(), format!("{host} is not a public address"));
         }
     }
 }

@@ -84,7 +84,7 @@ mod tests {
         );
         let refused = dialled(&[cloud, "[fd20:ce::254]:80"], MetadataAccess::Refused).unwrap_err();
         assert!(
-            refused.starts_with("a.test (169.254.169.254) is the metadata service"),
+            refused.starts_with("a.test (169.254.169.254) is a cloud metadata service"),
             "{refused}"
         );
         assert_eq!(

@@ -18,19 +18,18 @@ use crate::proxy::ProxyError;
 /// Marker files in Docker and Podman containers.
 const CONTAINER_FILES: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
-const CONTAINER_HINT: &str = "in a container this is the container itself; a server on its host \
-                              is at \
-     host.docker.internal (Podman: host.containers.internal)";
+const CONTAINER_HINT: &str = "inside a container, this address is the container itself; a server \
+                              on its host is at host.docker.internal (Podman: \
+                              host.containers.internal)";
 const PLAINTEXT_HINT: &str = "it does not speak TLS there; write http:// instead of https:// \
-                              (ws:// instead of wss://), or name its \
-     TLS port";
-const AUTHORITY_HINT: &str = "it shows the certificate of an authority as its own; give the server \
-                              a certificate that this \
-     authority issued for its name, and let the server's `ca` (or the environment variable \
-     SSL_CERT_FILE) name a file with the authority's";
-const PRIVATE_CA_HINT: &str = "where a private CA issued it, let the server's `ca` name a file \
-                               with the CA's certificate, or the \
-     environment variable SSL_CERT_FILE one with all certificates to be trusted";
+                              (ws:// instead of wss://), or use its TLS port";
+const AUTHORITY_HINT: &str = "it presents a CA certificate as its own; give the server a \
+                              certificate that this CA issued for its name, and set the server's \
+                              `ca` (or the environment variable SSL_CERT_FILE) to a file with the \
+                              CA certificate";
+const PRIVATE_CA_HINT: &str = "if a private CA issued it, set the server's `ca` to a file with the \
+                               CA certificate, or the environment variable SSL_CERT_FILE to a file \
+                               with all certificates to trust";
 
 /// Explains a failed connection. `host` is the host of the URL.
 pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {

@@ -48,8 +48,8 @@ pub(super) fn decode_response(
         }
         Err(name) => {
             let text = format!(
-                "the answer has the content coding {name:?}, and only gzip, deflate and br \
-                 are known"
+                "the answer has the content coding {name:?}, but only gzip, deflate and br are \
+                 supported"
             );
             return Err(LinkError::Protocol(text));
         }

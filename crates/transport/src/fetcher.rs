@@ -61,7 +61,7 @@ pub enum FetchFailure {
     #[error("cannot be reached")]
     Unreachable,
     /// The response redirects.
-    #[error("redirects, which is not followed")]
+    #[error("redirects, and redirects are not followed")]
     Redirect,
     /// The body is too large.
     #[error("sends too much")]
@@ -270,7 +270,7 @@ mod tests {
             found
                 .unwrap_err()
                 .to_string()
-                .contains("is no public address")
+                .contains("is not a public address")
         );
     }
 

@@ -9,11 +9,10 @@ pub(super) fn describe_foreign(text: &[u8]) -> Option<&'static str> {
     if start.len() >= 15 && start[..15].eq_ignore_ascii_case(b"content-length:") {
         return Some(
             "it frames its messages with Content-Length headers, as the Language Server Protocol \
-             does; \
-             MCP has one message a line",
+             does; MCP has one message per line",
         );
     }
-    is_utf16(text).then_some("it writes UTF-16, and MCP is UTF-8")
+    is_utf16(text).then_some("it writes UTF-16, but MCP is UTF-8")
 }
 
 /// True for UTF-16: a byte order mark, or a zero byte next to nearly each ASCII letter.

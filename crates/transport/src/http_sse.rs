@@ -92,7 +92,7 @@ impl SseLink {
             }
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol(
-                    "the answer to GET is no event stream".to_owned(),
+                    "the answer to GET is not an event stream".to_owned(),
                 ));
             }
             let mut events = SseEventReader {
@@ -150,7 +150,7 @@ fn endpoint(
     // Most servers name a path, relative to the stream's URL.
     let named = named.and_then(|named| base.join(named.trim()).ok());
     let named = named.ok_or_else(|| {
-        LinkError::Protocol("the server names an endpoint that is no URL".to_owned())
+        LinkError::Protocol("the server names an endpoint that is not a URL".to_owned())
     })?;
     // Messages carry the configured credentials and the input of clients, so another origin must
     // not get them.
@@ -180,7 +180,9 @@ impl PipeLink for SseLink {
                 let posted = tokio::time::timeout(POST_TIME, self.poster.post(body, headers))
                     .await
                     .map_err(|_| {
-                        LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"))
+                        LinkError::Timeout(format!(
+                            "a message was not accepted within {POST_TIME:?}"
+                        ))
                     })?;
                 self.close_if_forgotten(&posted);
                 return posted.map(|()| pipe_reply(stream::empty().boxed()));

@@ -42,10 +42,10 @@ pub struct ProxyAddress {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
     /// The proxy is of an unsupported kind.
-    #[error("names a proxy of the kind {0}://, and only http:// is spoken to proxies")]
+    #[error("names a proxy with the scheme {0}://, but only http:// proxies are supported")]
     Scheme(String),
     /// The text isn't a proxy's URL.
-    #[error("is not the URL of a proxy")]
+    #[error("is not a proxy URL")]
     Url,
 }
 

@@ -298,7 +298,7 @@ impl RpcPipe {
             Ok(Some(())) => Ok(()),
             Ok(None) => Err(writer_closed()),
             Err(_) => Err(LinkError::QueueFull(
-                "the server does not read its input, and too much waits for it".to_owned(),
+                "the server does not read its input, and too much is waiting for it".to_owned(),
             )),
         }
     }

@@ -237,7 +237,7 @@ mod tests {
         );
         drop(tokio::net::UnixListener::bind(&path).unwrap());
         let left = refused(SocketAddress::Unix(path.clone())).await;
-        assert!(left.contains("nobody listens at"), "{left}");
+        assert!(left.contains("nothing listens at"), "{left}");
         // Root may open everything.
         let denied = unix_connect_error(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
         assert!(
@@ -245,7 +245,7 @@ mod tests {
             "{denied}"
         );
         let full = unix_connect_error(&path, &io::ErrorKind::WouldBlock.into()).to_string();
-        assert!(full.contains("wait to be accepted"), "{full}");
+        assert!(full.contains("waiting to be accepted"), "{full}");
     }
 
     #[tokio::test]

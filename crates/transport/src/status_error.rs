@@ -71,7 +71,7 @@ pub(super) async fn read_status_error(
     ) = (&mut error, proxy)
     {
         hint.push_str(&format!(
-            "; it came through {proxy}, which may have said so itself"
+            "; it came through {proxy}, which may have sent this status itself"
         ));
     }
     error
@@ -102,9 +102,9 @@ pub(super) fn status_error(
         }
         // RFC 9728, WWW-Authenticate Response: the parameter names the start of the login.
         (StatusCode::UNAUTHORIZED, _) if names_login(headers) => {
-            ": the server wants an OAuth login, which this \
-            version cannot do; until it can, get a token in another way, and set \
-            `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
+            ": the server requires an OAuth login, which this version does not support; until it \
+             does, get a token another way and set \
+             `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
                 .to_owned()
         }
         (StatusCode::NOT_FOUND, _) if advice == PathAdvice::Unproven => {
@@ -117,8 +117,8 @@ pub(super) fn status_error(
         }
         (StatusCode::TOO_MANY_REQUESTS, _) => ": too many requests".to_owned(),
         (StatusCode::PROXY_AUTHENTICATION_REQUIRED, _) => {
-            ": the proxy on the way wants other credentials; write \
-            `USER:PASSWORD@` before its host (`proxy`, or HTTP_PROXY)"
+            ": the proxy requires other credentials; write `USER:PASSWORD@` before its host \
+             (`proxy`, or HTTP_PROXY)"
                 .to_owned()
         }
         _ => String::new(),
@@ -188,7 +188,9 @@ mod tests {
         let login =
             r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
         let refused = refusal_text(401, Some(login));
-        assert!(refused.contains("OAuth login, which this version cannot do; until it can"));
+        assert!(
+            refused.contains("OAuth login, which this version does not support; until it does")
+        );
         assert!(refused.contains("headers = {"), "{refused}");
         assert!(refusal_text(401, Some("Bearer")).contains("credentials are missing or refused"));
         assert!(refusal_text(404, None).contains("is `url` complete"));

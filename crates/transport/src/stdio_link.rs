@@ -231,8 +231,8 @@ fn spawn_error(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
                 }
                 _ if command.starts_with('~') => {
                     format!(
-                        "command not found: {command}; `~` is a matter of shells: write ${{HOME}} \
-                         in its place"
+                        "command not found: {command}; only shells expand `~`: write ${{HOME}} \
+                         instead"
                     )
                 }
                 _ => format!("command not found: {command} (PATH={path})"),

@@ -257,7 +257,7 @@ impl Link for HttpLink {
             let response = self.exchange(request, None).await?;
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol(
-                    "the answer to GET is no event stream".to_owned(),
+                    "the answer to GET is not an event stream".to_owned(),
                 ));
             }
             let events = EventStream::new(response.into_body(), self.stream_options(None));

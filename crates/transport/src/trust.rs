@@ -57,7 +57,7 @@ impl CaFile {
     /// Describes the fault in words that follow the file name.
     pub fn parse(pem: &[u8]) -> Result<Self, String> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let certificates = certificates.map_err(|error| format!("is no PEM file: {error}"))?;
+        let certificates = certificates.map_err(|error| format!("is not a PEM file: {error}"))?;
         if certificates.is_empty() {
             return Err("has no certificate".to_owned());
         }
@@ -68,7 +68,7 @@ impl CaFile {
             let added = roots.add(certificate.clone());
             added.map_err(|error| {
                 format!(
-                    "has a certificate that cannot be used, the {}. of it: {error}",
+                    "has a certificate that cannot be used, number {}: {error}",
                     i + 1
                 )
             })?;

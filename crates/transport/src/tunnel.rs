@@ -206,7 +206,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(u16, usize)>, String> {
             "answered CONNECT with more than {HEADERS_MAX} headers"
         )),
         Err(error) => Err(format!(
-            "answered CONNECT with what is no HTTP ({error}); is it an HTTP proxy?"
+            "did not answer CONNECT with HTTP ({error}); is it an HTTP proxy?"
         )),
     }
 }
@@ -218,13 +218,12 @@ fn refusal(status: u16, proxy: &ProxyAddress, to: &str) -> String {
             format!("refused the credentials in its URL (status {status})")
         }
         407 => format!(
-            "wants credentials (status {status}): write `USER:PASSWORD@` before its host, \
+            "requires credentials (status {status}): write `USER:PASSWORD@` before its host, \
              percent-encoded"
         ),
         403 => format!(
-            "does not allow connections to {to} (status {status}): let its rules allow that, or go \
-             past it with NO_PROXY or \
-             `proxy = \"none\"`"
+            "does not allow connections to {to} (status {status}): change its rules, or bypass it \
+             with NO_PROXY or `proxy = \"none\"`"
         ),
         status => format!("did not connect to {to} (status {status})"),
     }
@@ -276,7 +275,7 @@ mod tests {
         for (answer, words) in [
             (
                 &b"HTTP/1.1 407 No\r\n\r\n"[..],
-                "wants credentials (status 407)",
+                "requires credentials (status 407)",
             ),
             (
                 b"HTTP/1.1 403 No\r\n\r\n",

@@ -22,7 +22,9 @@ pub(super) async fn connect_unix(path: &Path, limit: Duration) -> Result<UnixStr
 
 /// Returns the error of an attempt that took longer than `limit`.
 pub(super) fn connect_timed_out(limit: Duration) -> LinkError {
-    LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"))
+    LinkError::Unreachable(format!(
+        "cannot connect: the connection was not accepted within {limit:?}"
+    ))
 }
 
 /// Explains why a Unix socket cannot be connected to. Every reason may pass: the server may be
@@ -36,18 +38,18 @@ pub(super) fn unix_connect_error(path: &Path, error: &io::Error) -> LinkError {
         }
         io::ErrorKind::PermissionDenied => {
             format!(
-                "cannot connect: the user of the gateway may not open {path}; it needs to write to \
-                 the socket, and to \
-                 enter each directory above it"
+                "cannot connect: the gateway's user may not open {path}; it needs write permission \
+                 on the socket, and search permission on each directory above it"
             )
         }
         io::ErrorKind::ConnectionRefused => {
             format!(
-                "cannot connect: nobody listens at {path}; it is no socket, or its server has ended"
+                "cannot connect: nothing listens at {path}; it is not a socket, or its server \
+                 has ended"
             )
         }
         io::ErrorKind::WouldBlock => {
-            format!("cannot connect: too many connections wait to be accepted at {path}")
+            format!("cannot connect: too many connections are waiting to be accepted at {path}")
         }
         _ => format!("cannot connect to {path}: {error}"),
     })

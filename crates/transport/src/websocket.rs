@@ -396,15 +396,15 @@ fn close_reason(close: Option<&CloseFrame>) -> String {
         1000 => "it is done",
         1001 => "it is going away",
         1002 => "it saw a protocol error",
-        1003 => "it does not take text frames",
+        1003 => "it does not accept text frames",
         1007 => "it saw a frame that is not UTF-8",
         1008 => "its policy forbids what was sent",
         1009 => "a message was too big for it",
-        1010 => "it misses an extension",
+        1010 => "it requires an extension",
         1011 => "it had an internal error",
         1012 => "it is restarting",
         1013 => "it is overloaded; try again later",
-        4000..=4999 => "a code of its own",
+        4000..=4999 => "a private code",
         _ => "an unknown code",
     };
     // The reason is the server's text, and ends up in logs and errors.

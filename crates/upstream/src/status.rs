@@ -10,7 +10,7 @@ use moongate_transport::connect_hints;
 use crate::settings::ConnectTarget;
 
 /// Reason of a server that no attempt was made at yet.
-pub(crate) const NOT_TRIED: &str = "no attempt was made yet";
+pub(crate) const NOT_TRIED: &str = "no attempt to connect yet";
 
 /// State of a server, its reason, and the next attempt.
 #[derive(Clone, Debug, Default)]

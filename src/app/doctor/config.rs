@@ -62,7 +62,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     if gateway.options.paths.is_empty() && !is_configured {
         found.push(DoctorFinding::new(
             DoctorCode::NoConfig,
-            "no config was found: only a demo is served",
+            "no config was found, so only a demo is served",
             "moongate add NAME URL",
         ));
     }
@@ -203,8 +203,7 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             }
             false => {
                 "write `${NAME}`, and set the variable where the gateway starts; `moongate import \
-                 --env-file FILE` does \
-                 both as it imports"
+                 --env-file FILE` does both during an import"
             }
         };
         let finding = DoctorFinding::new(DoctorCode::LiteralSecret, message, fix);
@@ -227,7 +226,7 @@ fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         .filter(|path| private_file::is_readable_by_others(path))
     {
         let repair = FileRepair::MakePrivate(path.clone());
-        let message = format!("{} has secrets, and others can read it", path.display());
+        let message = format!("{} has secrets, but others can read it", path.display());
         let finding = DoctorFinding::new(
             DoctorCode::OpenFile,
             message,

@@ -20,7 +20,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     for (name, command, _) in gateway.programs() {
         if find_program(command, gateway.options.env.get("PATH").map(String::as_str)).is_none() {
             let message = format!("server {name}: there is no program {command:?}");
-            let fix = format!("install it, or write its whole path as `servers.{name}.command`");
+            let fix = format!("install it, or set `servers.{name}.command` to its full path");
             found.push(
                 DoctorFinding::new(DoctorCode::CommandNotFound, message, fix).for_server(name),
             );
@@ -50,7 +50,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
         && let Err(error) = try_folder(file)
     {
         let message = format!("the state cannot be written to {}: {error}", file.display());
-        let fix = "correct the owner of the folder, or set `gateway.state_dir`";
+        let fix = "correct the directory's owner, or set `gateway.state_dir`";
         found.push(DoctorFinding::new(
             DoctorCode::StateNotWritable,
             message,

@@ -24,7 +24,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     match &gateway.answer {
         RunningGateway::Running => {}
         RunningGateway::Refused(why) => {
-            let fix = "give `--admin-key`, or set MOONGATE_ADMIN_KEY";
+            let fix = "pass `--admin-key`, or set MOONGATE_ADMIN_KEY";
             found.push(DoctorFinding::new(
                 DoctorCode::AdminUnreachable,
                 format!("the admin listener refuses: {why}"),
@@ -61,18 +61,19 @@ fn check_port(address: SocketAddr, setting: &str, why: &str) -> Option<DoctorFin
     match owner {
         // A gateway is there, and its admin listener is not where the config says.
         Some(owner) if owner.starts_with(OWN_PROGRAM) => {
-            let message =
-                format!("a gateway has {address}, and its admin listener does not answer: {why}");
+            let message = format!(
+                "a gateway listens on {address}, but its admin listener does not answer: {why}"
+            );
             Some(DoctorFinding::new(
                 DoctorCode::AdminUnreachable,
                 message,
-                "name it with `--admin`, or set `gateway.admin`",
+                "pass its address with `--admin`, or set `gateway.admin`",
             ))
         }
         owner => {
-            let owner = owner.map_or_else(|| taken.to_string(), |owner| format!("{owner} has it"));
+            let owner = owner.map_or_else(|| taken.to_string(), |owner| format!("{owner} uses it"));
             let message = format!("`gateway.{setting}`: {address} is taken: {owner}");
-            let fix = format!("end that program, or set `gateway.{setting}` to another port");
+            let fix = format!("stop that program, or set `gateway.{setting}` to another port");
             Some(DoctorFinding::new(DoctorCode::PortTaken, message, fix))
         }
     }
@@ -86,7 +87,7 @@ fn check_hosts(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
         return None;
     }
     let message =
-        format!("{open} is for other machines, and requests that name this one are refused");
+        format!("{open} accepts other machines, but requests with this machine's name are refused");
     let fix = "add the name that clients use: `gateway.allowed_hosts = [\"mcp.example.com\"]`";
     Some(DoctorFinding::new(DoctorCode::HostNotAllowed, message, fix))
 }

@@ -73,7 +73,7 @@ fn judge_environment(gateway: &ExaminedGateway, found: &mut Vec<DoctorFinding>) 
             .filter(|finding| finding.is_of_environment())
         {
             finding.severity = FindingSeverity::Warning;
-            finding.message += " here; the gateway that runs may have it";
+            finding.message += " here; the running gateway may have it";
         }
     }
 }

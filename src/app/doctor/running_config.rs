@@ -26,7 +26,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
     let files: Vec<&str> = running.iter().map(|file| file.path.as_str()).collect();
     let read: Vec<String> = here.iter().map(|file| file.display().to_string()).collect();
     let message = format!(
-        "the running gateway has its config from {}, and this command read {}",
+        "the running gateway has its config from {}, but this command read {}",
         names(&files),
         names(&read.iter().map(String::as_str).collect::<Vec<_>>())
     );

@@ -162,12 +162,13 @@ pub(super) fn judge_connection(
             }
         }
         _ if is_program && reason.contains("command not found") => {
-            let fix = format!("install it, or write its whole path as `servers.{name}.command`");
+            let fix = format!("install it, or set `servers.{name}.command` to its full path");
             connection_finding(server, DoctorCode::CommandNotFound, fix)
         }
         _ if is_program => {
             let fix = format!(
-                "correct `servers.{name}` by what the program says, then `moongate restart {name}`"
+                "correct `servers.{name}` as the program's output says, then run `moongate restart \
+                 {name}`"
             );
             let message = format!("server {name}: {reason}{}", last_lines(server));
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)

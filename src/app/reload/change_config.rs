@@ -49,9 +49,11 @@ impl FileEditor {
         // The timeout drops the handle only, and the task goes on.
         match tokio::time::timeout(CHANGE_TIMEOUT, changing).await {
             Ok(Ok(changed)) => changed,
-            Ok(Err(_)) => Err(ConfigEditError::new("internal", "the change broke off").into()),
+            Ok(Err(_)) => {
+                Err(ConfigEditError::new("internal", "the change was interrupted").into())
+            }
             Err(_) => Err(busy(
-                "the change takes longer than expected; /api/v1/config shows what becomes of it",
+                "the change takes longer than expected; /api/v1/config shows its outcome",
             )),
         }
     }
@@ -91,7 +93,7 @@ impl FileEditor {
             None => Err(busy("there is no config")),
         });
         let Ok(written) = writing.await else {
-            return Err(ConfigEditError::new("internal", "the change broke off").into());
+            return Err(ConfigEditError::new("internal", "the change was interrupted").into());
         };
         let mut applied = written?;
         // Without a difference, a reload would report what others did to the files.
@@ -189,7 +191,7 @@ impl PendingChange<'_> {
             .reloader
             .prepare_edit(self.plan.admin_edits, &options, operations);
         if !self.plan.admin_edits.edit {
-            let message = "changes of the config are switched off here (admin.edit)";
+            let message = "config changes are switched off here (admin.edit)";
             let snippet = prepared.ok().and_then(|prepared| prepared.snippet());
             return Err(ConfigEditError {
                 snippet,
@@ -248,9 +250,8 @@ impl PendingChange<'_> {
         match fileless {
             Some(name) => {
                 let message = format!(
-                    "{name:?} stands in no config file, so it cannot be changed: it is the \
-                     built-in demo, or made by \
-                     variables (MOONGATE_SERVERS__…)"
+                    "{name:?} isn't in any config file, so it cannot be changed: it is the \
+                     built-in demo, or it comes from variables (MOONGATE_SERVERS__…)"
                 );
                 ConfigEditError::new("cannot_edit", message)
             }
@@ -262,7 +263,7 @@ impl PendingChange<'_> {
         if !self.plan.admin_edits.edit {
             return Err(ConfigEditError::new(
                 "edit_off",
-                "changes of the config are switched off here (admin.edit)",
+                "config changes are switched off here (admin.edit)",
             )
             .into());
         }
@@ -374,8 +375,8 @@ fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), Co
         return Ok(());
     };
     let message = format!(
-        "{name} would be the metadata service of a cloud, which no server from here may be: use \
-         `moongate add`, or edit the file"
+        "{name} would be a cloud metadata service, which cannot be added here: use `moongate add`, \
+         or edit the file"
     );
     Err(ConfigEditError::new("address_not_allowed", message))
 }
@@ -407,9 +408,11 @@ fn check_operators(operation: &ConfigOperation, plan: &Plan) -> Result<(), Confi
         ConfigOperation::AddKey {
             list: KeyList::Operators,
             ..
-        } => "the first of admin.keys needs the role \"operate\": without one nobody could change \
-             anything here"
-            .to_owned(),
+        } => {
+            "the first of admin.keys needs the role \"operate\", because without one nobody could \
+              change anything here"
+                .to_owned()
+        }
         _ => return Ok(()),
     };
     Err(ConfigEditError::new("last_operator", message))
@@ -447,7 +450,7 @@ fn check_tag(prepared: &PreparedEdit, expected: Option<&str>) -> Result<(), Chan
     match expected {
         Some(expected) if expected != prepared.tag() => {
             let message = format!(
-                "{} is not as it was when you looked at it",
+                "{} has changed since you viewed it",
                 prepared.path().display()
             );
             let error = ConfigEditError::new("changed", message);

@@ -110,7 +110,7 @@ impl ConfigReloader {
             }
             None => failed(
                 "it would be switched off".to_owned(),
-                "leave out `enabled = false` to try it",
+                "remove `enabled = false` to try it",
             ),
         }
     }
@@ -142,7 +142,7 @@ impl ConfigReloader {
         operations: Vec<ConfigOperation>,
     ) -> Result<PreparedEdit, ChangeRefusal> {
         let Some(own) = self.self_ref.upgrade() else {
-            return Err(ConfigEditError::new("internal", "the gateway stops").into());
+            return Err(ConfigEditError::new("internal", "the gateway is stopping").into());
         };
         let edits = self.status.load().edits;
         self.with_options(operations, move |options, operations| {
@@ -161,7 +161,7 @@ impl ConfigReloader {
         + 'static,
     ) -> Result<T, ChangeRefusal> {
         let Some(own) = self.self_ref.upgrade() else {
-            return Err(ConfigEditError::new("internal", "the gateway stops").into());
+            return Err(ConfigEditError::new("internal", "the gateway is stopping").into());
         };
         let failing = async { failing_with_new(&*own.running.lock().await, &operations) };
         let Ok(failing) = tokio::time::timeout(READ_TIMEOUT, failing).await else {
@@ -187,12 +187,12 @@ impl ConfigReloader {
         // The timeout ends the request only. The thread stays until its file system answers.
         match tokio::time::timeout(READ_TIMEOUT, reading).await {
             Ok(Ok(done)) => done.map_err(ChangeRefusal::from),
-            Ok(Err(_)) => Err(ConfigEditError::new("internal", "the reading broke off").into()),
-            Err(_) => Err(ConfigEditError::new(
-                "busy",
-                "the config's files cannot be read in time",
-            )
-            .into()),
+            Ok(Err(_)) => {
+                Err(ConfigEditError::new("internal", "reading the config was interrupted").into())
+            }
+            Err(_) => {
+                Err(ConfigEditError::new("busy", "the config files cannot be read in time").into())
+            }
         }
     }
 }
@@ -206,8 +206,7 @@ fn failed(message: String, hint: &str) -> ProbeReport {
 
 fn file_gone(file: &Path) -> ConfigEditError {
     let message = format!(
-        "{} is gone, and the gateway goes on with what it read there: restore the file, then try \
-         again",
+        "{} is gone, so the gateway keeps what it read there: restore the file, then try again",
         file.display()
     );
     ConfigEditError::new("no_file", message)

@@ -17,9 +17,8 @@ pub(super) fn check_undo(running: &Plan, after: &Plan) -> Result<(), ConfigEditE
         return Ok(());
     };
     let message = format!(
-        "the last edit was not made here, its undo would bring back {returned}, and \
-         `admin.allow_commands` is false: use \
-         `moongate undo`"
+        "the last edit was not made here, and undoing it would bring back {returned}, but \
+         `admin.allow_commands` is false: use `moongate undo`"
     );
     Err(ConfigEditError::new("commands_not_allowed", message))
 }

@@ -87,7 +87,7 @@ impl CallArguments {
                     typed(&text, &types).ok_or_else(|| {
                         let wanted = types.join(" or ");
                         VerbFailure::Usage(format!(
-                            "the argument {key:?} must be of type {wanted}, which {text:?} is not"
+                            "the argument {key:?} must be of type {wanted}, but {text:?} is not"
                         ))
                     })?
                 }
@@ -136,7 +136,7 @@ fn json(text: &str, source: &str) -> Result<JsonObject, VerbFailure> {
     })?;
     if !raw.is_object() {
         return Err(VerbFailure::Usage(format!(
-            "{source} is JSON, but no object; write '{{\"a\": 1}}' or a=1"
+            "{source} is JSON, but not an object; write '{{\"a\": 1}}' or a=1"
         )));
     }
     JsonObject::parse(bytes)

@@ -153,9 +153,11 @@ fn missing(error: &Error) -> Option<String> {
         .get_object("requiredCapabilities")?;
     let names: Vec<&str> = required.iter().map(|(name, _)| name.as_str()).collect();
     Some(match names.as_slice() {
-        ["elicitation"] => "it wants to ask the user, which needs a terminal as stdin".to_owned(),
+        ["elicitation"] => {
+            "it needs to ask the user, which requires a terminal as stdin".to_owned()
+        }
         names => format!(
-            "it needs {}, which the command line does not have",
+            "it needs {}, which the command line does not support",
             names.join(" and ")
         ),
     })

@@ -100,7 +100,7 @@ impl UserPrompter {
                 .get_string("message")
                 .unwrap_or_else(|| ByteString::literal(""));
             print_message(&format!(
-                "{server} asks, and without a terminal nobody can answer; declined: {message}"
+                "{server} asks, but without a terminal nobody can answer; declined: {message}"
             ));
             return Ok(form::input_response("decline"));
         };

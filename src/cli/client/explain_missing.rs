@@ -44,8 +44,12 @@ fn disconnected(servers: &[ServerStatus], only: Option<&str>) -> Option<String> 
     if more > 0 {
         named.push(format!("{more} more"));
     }
-    (!named.is_empty())
-        .then(|| format!("away are {}; `moongate status` says why", named.join(", ")))
+    (!named.is_empty()).then(|| {
+        format!(
+            "unavailable: {}; `moongate status` shows why",
+            named.join(", ")
+        )
+    })
 }
 
 fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
@@ -64,7 +68,7 @@ fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
         return None;
     }
     let mut text = format!(
-        "{tool} cannot be called: the server {:?} is away ({})",
+        "{tool} cannot be called: the server {:?} is unavailable ({})",
         server.name(),
         state.name()
     );
@@ -107,11 +111,11 @@ mod tests {
             server("b", None, UpstreamState::Ready),
             server("c", None, UpstreamState::Failed),
         ];
-        let named = "away are \"a\" (starting), \"c\" (failed); `moongate status` says why";
+        let named = "unavailable: \"a\" (starting), \"c\" (failed); `moongate status` shows why";
         assert_eq!(disconnected(&all, None).unwrap(), named);
         assert_eq!(
             disconnected(&all, Some("c")).unwrap(),
-            "away are \"c\" (failed); `moongate status` says why"
+            "unavailable: \"c\" (failed); `moongate status` shows why"
         );
         assert_eq!(disconnected(&all, Some("b")), None);
         let many: Vec<ServerStatus> = (0..7)
@@ -135,8 +139,8 @@ mod tests {
         ];
         assert_eq!(
             sentence("x__echo", &servers).unwrap(),
-            "x__echo cannot be called: the server \"b\" is away (backing_off): refused; the next \
-             attempt is in 2 s"
+            "x__echo cannot be called: the server \"b\" is unavailable (backing_off): refused; the \
+             next attempt is in 2 s"
         );
         assert!(
             sentence("git_hub__echo", &servers)

@@ -46,9 +46,9 @@ pub enum ClientVerb {
     Tools(ListArgs),
     /// Call a tool
     ///
-    /// What the tool returns goes to stdout; progress, log messages and questions go to stderr. If
-    /// the server asks the user something, it is asked on the terminal; without a terminal the
-    /// server is told that nobody can answer.
+    /// The tool's result goes to stdout; progress, log messages and questions go to stderr. If the
+    /// server asks the user something, the question appears on the terminal. Without a terminal,
+    /// the server learns that nobody can answer.
     #[command(after_help = target::HELP)]
     Call(CallArgs),
     /// List the resources and resource templates of a gateway or server
@@ -108,13 +108,12 @@ pub struct ReadArgs {
 /// How to show a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
-    /// Columns, one line an item; long descriptions are cut
+    /// Columns, one line per item; long descriptions are cut
     #[default]
     Table,
-    /// The items as the server spelled them, all pages in one object
+    /// The items exactly as the server sent them, all pages in one object
     Json,
-    /// A section for a system prompt, in Markdown, of what the caller can see, and what of it is
-    /// switched off
+    /// A Markdown section for a system prompt: what the caller can see, and what is switched off
     Prompt,
 }
 
@@ -124,7 +123,7 @@ pub enum ResultFormat {
     /// Text as it is; one line about anything else
     #[default]
     Text,
-    /// The result as the server spelled it
+    /// The result exactly as the server sent it
     Json,
 }
 
@@ -262,7 +261,7 @@ async fn call_tool(
         .is_some_and(|raw| &raw.bytes()[..] == b"true");
     if is_error {
         print_message(&format!(
-            "error: the tool {} says that it failed",
+            "error: the tool {} reports that it failed",
             args.name
         ));
     }
@@ -294,7 +293,9 @@ async fn missing_tool(
         None => None,
     };
     match away {
-        Some(away) => VerbFailure::Failed(away).with_hint("`moongate status` says more".to_owned()),
+        Some(away) => {
+            VerbFailure::Failed(away).with_hint("`moongate status` shows more".to_owned())
+        }
         None => failure.with_hint(hint),
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn print(bytes: &[u8]) -> Result<(), VerbFailure> {
         .and_then(|()| out.flush())
         .map_err(|error| match error.kind() {
             ErrorKind::BrokenPipe => VerbFailure::StdoutClosed,
-            _ => VerbFailure::Failed(format!("standard output cannot be written to: {error}")),
+            _ => VerbFailure::Failed(format!("cannot write to standard output: {error}")),
         })
 }
 

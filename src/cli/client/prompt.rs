@@ -30,7 +30,7 @@ pub(super) fn switched_off(servers: &[SwitchedOffTools]) -> String {
         return String::new();
     }
     let mut out =
-        "\n# Switched off\n\nThese tools exist, and the operator switched them off. They cannot be \
+        "\n# Switched off\n\nThese tools exist, but the operator switched them off. They cannot be \
          called:\n\n"
             .to_owned();
     for SwitchedOffTools { server, tools } in servers {

@@ -28,15 +28,15 @@ use moongate_upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSet
 
 /// Text below the help of each verb.
 pub(super) const HELP: &str = "\
-It talks to a running gateway (--url), to one server of the config without the gateway's rules \
-(--server), \
-or to a command that it starts (after --):
+The command talks to a running gateway (--url), to one server of the config without the gateway's \
+rules
+(--server), or to a program that it starts (after --):
   moongate tools
   moongate call github__get_issue owner=moon repo=admission number=7
   moongate tools --server github
   moongate call add '{\"a\": 1, \"b\": 2}' -- npx -y some-mcp-server
 
-Exit codes: 0 fine, 1 failed (also: the tool says so), 2 bad usage or config.";
+Exit codes: 0 fine, 1 failed (or the tool reports an error), 2 bad usage or config.";
 
 /// Maximum size of a response, in bytes. Large, since this process serves a single user.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
@@ -48,7 +48,7 @@ pub(super) struct TargetArgs {
     /// The MCP endpoint of a running gateway, or of any other server; unix:PATH for one that
     /// listens on a Unix socket
     ///
-    /// Without it the config says where the gateway listens.
+    /// Without this flag, the address comes from the config.
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "command"])]
     url: Option<String>,
     /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on
@@ -58,15 +58,15 @@ pub(super) struct TargetArgs {
     /// Talk to this server of the config, directly
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
     server: Option<String>,
-    /// The config that has the server, or says where the gateway is; repeat it to lay later files
-    /// over earlier ones
+    /// The config with the server or the gateway's address; repeat the flag to let later files
+    /// override earlier ones
     #[arg(long, short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     config: Vec<PathBuf>,
-    /// Longest time to wait for the server, and for each answer [default: 60s, or what the config
-    /// says]
+    /// Longest time to wait for the server, and for each answer [default: 60s, or the config's
+    /// setting]
     #[arg(long, value_name = "TIME", value_parser = moongate_config::duration)]
     timeout: Option<Duration>,
-    /// Speak this revision of the protocol, instead of the newest that the server knows
+    /// Speak this protocol revision instead of the newest one that the server knows
     #[arg(long, value_name = "DATE", value_parser = PossibleValuesParser::new(SUPPORTED))]
     protocol: Option<String>,
     /// Show what the server writes to its stderr, and what happens on the connection
@@ -78,7 +78,7 @@ pub(super) struct TargetArgs {
 }
 
 /// Advice for those who know the address.
-const FLAG: &str = "--url says where its endpoint is";
+const FLAG: &str = "give its endpoint with --url";
 
 /// Server that the flags chose.
 pub(super) struct VerbTarget {
@@ -210,7 +210,7 @@ pub(in crate::cli) fn remote(flag: &str, key: Option<&str>) -> Result<ServerSett
     let url = Url::parse(flag).map_err(|e| match e {
         url::ParseError::RelativeUrlWithoutBase => bad_url(
             flag,
-            "is not a URL: it has no beginning; write http://HOST:PORT/mcp",
+            "is not a URL: it has no scheme; write http://HOST:PORT/mcp",
         ),
         e => bad_url(flag, &format!("is not a URL: {e}")),
     })?;
@@ -299,7 +299,8 @@ fn credentials(key: Option<&str>) -> Result<Vec<(HeaderName, HeaderValue)>, Stri
         return Ok(Vec::new());
     };
     let value = HeaderValue::from_str(&format!("Bearer {key}"));
-    let mut value = value.map_err(|_| "the key has characters that no key has".to_owned())?;
+    let mut value =
+        value.map_err(|_| "the key has characters that a key cannot contain".to_owned())?;
     // Marked sensitive, so that debug output of headers hides it.
     value.set_sensitive(true);
     Ok(vec![(header::AUTHORIZATION, value)])
@@ -427,7 +428,7 @@ impl VerbTarget {
                     .with_hint("give one with MOONGATE_KEY or --key".to_owned())
             }
             (ConnectError::Link(LinkError::Status { status: 404, .. }), TargetChoice::Url) => {
-                let message = format!("{name} has nothing there: HTTP status 404");
+                let message = format!("{name} has nothing at this path: HTTP status 404");
                 VerbFailure::Failed(message)
                     .with_hint("is the path right? A gateway serves /mcp and /mcp/NAME".to_owned())
             }

@@ -13,19 +13,19 @@ use moongate_clients::{ClientProfile, ConnectMethod, UserDirectories};
 /// Text below the help.
 const HELP: &str = "\
 Examples:
-  moongate connect                           list the clients, and those that are here
+  moongate connect                           list all clients, and the files of those that are here
   moongate connect cursor                    show what Cursor needs
   moongate connect claude-code --write       write it, after showing the change
-  moongate connect --all --write --yes       write it for all clients that are here
-  moongate connect cursor --undo             take back what was written
+  moongate connect --all --write --yes       write it for all clients on this machine
+  moongate connect cursor --undo             revert the last change
   moongate connect claude-desktop --bundle moongate.mcpb
                                              a file that Claude Desktop installs
 
-A client with a key gets it from MOONGATE_KEY, or the variable of --key-env. Where the client can \
-read variables, its
-file has only the name of the variable. Where no key is given and the config has keys, an entry \
-keeps the one that it
-has, or names MOONGATE_KEY.
+The key comes from MOONGATE_KEY, or from the variable that --key-env names. If a client can read \
+variables,
+its file contains only the variable's name. If the config has keys but none is given, an existing \
+entry keeps
+its key, and a new one refers to MOONGATE_KEY.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
@@ -35,32 +35,32 @@ pub(super) const DEFAULT_VARIABLE: &str = "MOONGATE_KEY";
 #[derive(Clone, Debug, Args)]
 #[command(after_help = HELP)]
 pub struct ConnectArgs {
-    /// The clients; without any, they are listed
+    /// The clients; without any, the command lists them
     #[arg(value_name = "CLIENT", conflicts_with = "all")]
     pub(super) clients: Vec<String>,
-    /// All clients that are on this machine
+    /// All clients on this machine
     #[arg(long)]
     pub(super) all: bool,
     /// Write the client's file; the change is shown first
     #[arg(long)]
     pub(super) write: bool,
-    /// Take the entry out of the client's file
+    /// Remove the entry from the client's file
     #[arg(long, conflicts_with_all = ["write", "undo"])]
     pub(super) remove: bool,
-    /// Take back the last change of the client's file; what others wrote since then stays
+    /// Revert the last change to the client's file; what others wrote since then stays
     #[arg(long, conflicts_with = "write")]
     pub(super) undo: bool,
     /// Do not ask before writing
     #[arg(long, short = 'y')]
     pub(super) yes: bool,
-    /// Replace an entry of this name that leads somewhere else
+    /// Replace an entry of this name that points somewhere else
     #[arg(long)]
     pub(super) force: bool,
-    /// The file of the project in this directory, instead of the user's
+    /// The project's file in this directory instead of the user's
     #[arg(long)]
     pub(super) project: bool,
-    /// The endpoint: a name or a path, such as coding or /mcp/coding, or a whole URL [default:
-    /// /mcp, where the config says]
+    /// The endpoint: a name or a path, such as coding or /mcp/coding, or a whole URL [default: /mcp
+    /// of the config's gateway]
     #[arg(long, value_name = "NAME|PATH|URL")]
     pub(super) endpoint: Option<String>,
     /// The name of the entry
@@ -69,7 +69,7 @@ pub struct ConnectArgs {
     /// The variable with the key for the gateway
     #[arg(long, value_name = "VAR", default_value = DEFAULT_VARIABLE)]
     pub(super) key_env: String,
-    /// Make a key of this name: its hash goes into the config, and the key to the client
+    /// Make a key of this name: the config gets its hash, and the client gets the key
     #[arg(
         long,
         value_name = "NAME",
@@ -77,17 +77,18 @@ pub struct ConnectArgs {
         conflicts_with = "key_env"
     )]
     pub(super) key: Option<String>,
-    /// Write the key itself, also where the client could read a variable
+    /// Write the key itself, even if the client could read a variable
     #[arg(long)]
     pub(super) key_inline: bool,
-    /// Let the client start `moongate stdio`, also where it could use HTTP
+    /// Let the client start `moongate stdio`, even if it could use HTTP
     #[arg(long)]
     pub(super) stdio: bool,
     /// Write a bundle that installs Moongate in Claude Desktop, instead of its file
     #[arg(long, value_name = "PATH",
         conflicts_with_all = ["all", "write", "remove", "undo", "project", "key"])]
     pub(super) bundle: Option<PathBuf>,
-    /// The config that says where the gateway is; repeat it to lay later files over earlier ones
+    /// The config with the gateway's address; repeat the flag to let later files override earlier
+    /// ones
     #[arg(
         long = "config",
         short = 'c',
@@ -125,7 +126,7 @@ impl ConnectArgs {
 pub(in crate::cli) fn unknown_client(word: &str) -> String {
     let hint = match moongate_clients::nearest_client(word) {
         Some(near) => format!("did you mean `{}`?", near.id),
-        None => "`moongate connect` lists those that are known".to_owned(),
+        None => "`moongate connect` lists all known clients".to_owned(),
     };
     format!("there is no client {word:?}; {hint}")
 }
@@ -143,12 +144,10 @@ pub(super) fn file_of(
         );
     }
     if args.project {
-        let file = profile
-            .project_file
-            .context("it has no file for a project")?;
+        let file = profile.project_file.context("it has no project file")?;
         return Ok(std::env::current_dir()?.join(file));
     }
     directories
         .file(profile)
-        .context("the place of its file is unknown: HOME is not set")
+        .context("the location of its file is unknown: HOME is not set")
 }

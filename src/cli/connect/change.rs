@@ -79,7 +79,7 @@ impl ClientFile {
         // An unchanged file is left alone: a write would make a copy, and `--undo` would then undo
         // nothing.
         if text == self.text() {
-            print_message(&format!("{} has this entry already", path.display()));
+            print_message(&format!("{} already has this entry", path.display()));
             return Ok(self);
         }
         self.write(&text, key_of(request), consent)?;
@@ -92,7 +92,7 @@ impl ClientFile {
         // gone.
         ensure!(
             again.text() == text,
-            "{} does not read as it was written",
+            "{} does not read back as it was written",
             again.path().display()
         );
         Ok(again)
@@ -221,13 +221,13 @@ impl ClientFile {
     pub(super) fn undo(self, consent: ChangeConsent) -> anyhow::Result<()> {
         let path = self.path().to_owned();
         let backup = backup::backups(&path).pop();
-        let backup = backup
-            .with_context(|| format!("there is no copy of {} to put back", path.display()))?;
+        let backup =
+            backup.with_context(|| format!("there is no copy of {} to restore", path.display()))?;
         let before = backup.before()?;
         let text =
             self.text_without_change(&backup, &before)
                 .with_context(|| match before.is_empty() {
-                    true => "nothing was changed; the file was not there before the last change"
+                    true => "nothing was changed; the file did not exist before the last change"
                         .to_owned(),
                     false => {
                         let copy = backup.before_path();
@@ -250,7 +250,7 @@ impl ClientFile {
         print_message(&match text == before {
             true => format!("{} is as it was", path.display()),
             false => format!(
-                "{} was written by others since then: only this change was taken back",
+                "{} was written by others since then, so only this change was reverted",
                 path.display()
             ),
         });
@@ -261,7 +261,7 @@ impl ClientFile {
     fn text_without_change(&self, backup: &FileBackup, before: &str) -> anyhow::Result<String> {
         let after = backup
             .after()
-            .context("nobody can tell what others wrote since then")?;
+            .context("what others wrote since then is unknown")?;
         if self.text() == after {
             return Ok(before.to_owned());
         }
@@ -294,8 +294,8 @@ impl ClientFile {
         let before = backup.before_path();
         let after = backup.after_path();
         let copy = match self.text().is_empty() {
-            true => "it was not there before".to_owned(),
-            false => format!("a copy of before is {}", before.display()),
+            true => "it did not exist before".to_owned(),
+            false => format!("a copy from before is {}", before.display()),
         };
         print_message(&format!("written to {}; {copy}", path.display()));
         print_message(&format!(

@@ -59,7 +59,7 @@ pub(super) fn request_of_client(
         Some(key) => key,
         None if demand == KeyDemand::Unknown => return Ok(request.clone()),
         None if args.key_inline => bail!(
-            "the gateway needs a key, and {DEFAULT_VARIABLE} is not set here; {}",
+            "the gateway needs a key, but {DEFAULT_VARIABLE} is not set here; {}",
             advice(profile)
         ),
         None => ConnectKey::Variable {
@@ -73,7 +73,7 @@ pub(super) fn request_of_client(
     };
     if client_entry(profile, &keyed).is_err() {
         bail!(
-            "the gateway needs a key, and this client reads none from a variable; {}",
+            "the gateway needs a key, but this client cannot read one from a variable; {}",
             advice(profile)
         );
     }

@@ -61,10 +61,10 @@ pub(super) fn check_endpoint(args: &ConnectArgs) -> Result<(), String> {
         }
         Some(near) => format!("there is no such view or server; did you mean `{near}`?"),
         None if names.is_empty() => {
-            "there is no such view or server, and no other either".to_owned()
+            "there is no such view or server; the config has none".to_owned()
         }
         None => format!(
-            "there is no such view or server; there is {}",
+            "there is no such view or server; the config has {}",
             names.join(", ")
         ),
     };

@@ -138,8 +138,8 @@ fn shown_request(args: &ConnectArgs, request: ConnectRequest) -> ConnectRequest 
         return request;
     }
     print_message(&format!(
-        "the gateway needs a key, which {KEY_PLACEHOLDER} stands for: `moongate connect CLIENT \
-         --write --key NAME` makes one"
+        "the gateway needs a key, and {KEY_PLACEHOLDER} is only a placeholder: `moongate connect \
+         CLIENT --write --key NAME` makes one"
     ));
     let name = DEFAULT_VARIABLE.to_owned();
     let value = Some(KEY_PLACEHOLDER.to_owned());

@@ -79,7 +79,9 @@ pub(super) async fn check(
             print_message(&format!(
                 "{title}, not checked, since no gateway answers there yet ({why})"
             ));
-            print_message("start it with `moongate`; this command, run again, checks the entry");
+            print_message(
+                "start it with `moongate`, then run this command again to check the entry",
+            );
         }
         ProbeOutcome::Refused => {
             bail!(

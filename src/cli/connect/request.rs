@@ -24,7 +24,7 @@ pub(super) fn request(
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
     {
         return Err(format!(
-            "--name {:?}: clients take letters, digits, `-` and `_`",
+            "--name {:?}: clients accept letters, digits, `-` and `_`",
             args.name
         ));
     }
@@ -43,7 +43,7 @@ pub(super) fn request(
         // helps nobody.
         Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
             return Err(format!(
-                "the key in {} has characters that no key has",
+                "the key in {} has characters that a key cannot contain",
                 args.key_env
             ));
         }

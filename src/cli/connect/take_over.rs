@@ -133,7 +133,8 @@ async fn take_over_file(
     if reach == GatewayReach::Part {
         // Another entry would offer what is left out there on purpose.
         let why = format!(
-            "its entry `{name}` reaches only a part of this gateway, or none of this config's"
+            "its entry `{name}` reaches only part of this gateway, or does not lead to this \
+             config's gateway"
         );
         print_stay(path, &why);
         return Ok(());
@@ -164,13 +165,13 @@ async fn take_over_file(
     )?;
     if has_own {
         print_message(&format!(
-            "{} keeps its entry to this gateway",
+            "{} keeps its entry for this gateway",
             profile.title
         ));
         return Ok(());
     }
     print_message(&format!(
-        "`moongate connect {} --undo` puts the file back",
+        "`moongate connect {} --undo` restores the file",
         profile.id
     ));
     finish(profile, &request, &written).await

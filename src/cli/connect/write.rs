@@ -90,8 +90,7 @@ fn write_entry(
     if args.project && request.key.is_some() && request.variable(profile).is_none() {
         let shown = file.path().display();
         print_message(&format!(
-            "warning: {shown} gets the key itself, and files of a project are often shared: \
-             {ADVICE}"
+            "warning: {shown} gets the key itself, and project files are often shared: {ADVICE}"
         ));
     }
     let consent = ChangeConsent {

@@ -118,7 +118,7 @@ fn repeated(
         .filter(|name| known.iter().any(|server| server.name == **name))
         .collect();
     let message = format!(
-        "{}: it has servers of ours as well: {}",
+        "{}: it also has servers of this gateway: {}",
         profile.title,
         names.join(", ")
     );
@@ -156,7 +156,7 @@ fn check_entry(
                 .as_str()
                 .or(entry["command"].as_str())
                 .unwrap_or("something else");
-            let message = format!("{title}: the entry `{ENTRY}` leads to {target}");
+            let message = format!("{title}: the entry `{ENTRY}` points to {target}");
             let fix = format!("moongate connect {id} --write --force");
             Some(DoctorFinding::new(
                 DoctorCode::ClientElsewhere,
@@ -196,7 +196,7 @@ fn missing_key(
         return None;
     }
     let message = format!(
-        "{}: the entry `{ENTRY}` has no key, and the gateway needs one",
+        "{}: the entry `{ENTRY}` has no key, but the gateway needs one",
         profile.title
     );
     let fix = format!("moongate connect {} --write --key NAME", profile.id);
@@ -211,7 +211,7 @@ fn missing_key(
 fn many_tools(profile: &ClientProfile, tools: usize) -> Option<DoctorFinding> {
     let most = profile.limits.tools.filter(|most| tools > *most)?;
     let message = format!(
-        "{}: it takes {most} tools, and there are {tools}",
+        "{}: it takes {most} tools, but there are {tools}",
         profile.title
     );
     let fix = "a view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or \
@@ -224,7 +224,7 @@ fn age_problem(profile: &ClientProfile, today: Date) -> Option<DoctorFinding> {
     let checked: Date = profile.checked.parse().ok()?;
     let days = checked.until(today).ok()?.get_days();
     let message = format!(
-        "{}: its row was checked on {}, {days} days ago",
+        "{}: its facts were checked on {}, {days} days ago",
         profile.title, profile.checked
     );
     let fix = "update Moongate: newer versions know newer clients";
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(finding.code.info().id, "MG-K09");
         assert_eq!(
             finding.message,
-            "Cursor: it takes 40 tools, and there are 41"
+            "Cursor: it takes 40 tools, but there are 41"
         );
         let unlimited = moongate_clients::clients()
             .find(|profile| profile.limits.tools.is_none())

@@ -32,13 +32,13 @@ pub struct DoctorArgs {
     /// Also list what is fine
     #[arg(long)]
     all: bool,
-    /// Make the repairs that are safe, after showing them
+    /// Make safe repairs, after showing each one
     #[arg(long)]
     fix: bool,
     /// Do not ask before a repair
     #[arg(long, short = 'y', requires = "fix")]
     yes: bool,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value = "text")]
     format: DoctorFormat,
     #[command(flatten)]
@@ -87,8 +87,8 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     if is_unasked && found.iter().any(|finding| finding.repair.is_some()) {
         print_message(
-            "nothing was repaired, since nobody can be asked here: `--fix --yes` repairs without a \
-             question",
+            "nothing was repaired, since nobody can confirm it here: `--fix --yes` repairs without \
+             asking",
         );
     }
     Ok(if broken > 0 {
@@ -117,12 +117,14 @@ fn unasked_gateway(gateway: &ExaminedGateway, found: &[DoctorFinding]) -> Option
     match gateway.answer {
         RunningGateway::None(_) if is_reported => None,
         RunningGateway::None(_) if gateway.addresses.is_none() => {
-            Some("the config does not say where a gateway would run: no server was asked")
+            Some("the config does not say where a gateway would run, so no server was checked")
         }
-        RunningGateway::None(_) if gateway.loaded.is_err() => {
-            Some("no gateway runs here, and the config cannot be used: no server was asked")
+        RunningGateway::None(_) if gateway.loaded.is_err() => Some(
+            "no gateway is running here and the config cannot be used, so no server was checked",
+        ),
+        RunningGateway::None(_) => {
+            Some("no gateway is running here, so each server was connected once")
         }
-        RunningGateway::None(_) => Some("no gateway runs here: each server was connected once"),
         RunningGateway::Running | RunningGateway::Refused(_) => None,
     }
 }
@@ -135,9 +137,9 @@ fn check_name(gateway: &ExaminedGateway, server: &str) -> Result<(), String> {
     }
     Err(match nearest(server, &names) {
         Some(near) => format!("there is no server {server:?}; did you mean `{near}`?"),
-        None if names.is_empty() => format!("there is no server {server:?}, and no other either"),
+        None if names.is_empty() => format!("there is no server {server:?}; the config has none"),
         None => format!(
-            "there is no server {server:?}; there is {}",
+            "there is no server {server:?}; the config has {}",
             names.join(", ")
         ),
     })
@@ -230,13 +232,8 @@ fn render(found: &[DoctorFinding], args: &DoctorArgs) -> String {
             serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
         }
         DoctorFormat::Text => {
-            let fine = fine.map(|code| {
-                format!(
-                    "{} is not the case: {}\n",
-                    code.info().id,
-                    code.info().title
-                )
-            });
+            let fine = fine
+                .map(|code| format!("{} does not apply: {}\n", code.info().id, code.info().title));
             found.iter().map(DoctorFinding::text).chain(fine).collect()
         }
     }

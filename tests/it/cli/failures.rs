@@ -7,7 +7,7 @@ async fn failures_name_their_cause_and_have_exit_codes() {
     let failed = piped(&["call", "fail", "text=no luck"], &[]).await;
     assert_eq!((failed.code, &*failed.out), (Some(1), "no luck\n"));
     assert!(
-        failed.err.contains("the tool fail says that it failed"),
+        failed.err.contains("the tool fail reports that it failed"),
         "{}",
         failed.err
     );
@@ -60,7 +60,7 @@ async fn failures_name_their_cause_and_have_exit_codes() {
 async fn bad_usage_fails_before_a_server_is_started() {
     for (args, wrong) in [
         (&["call", "x", "{"][..], "not JSON"),
-        (&["call", "x", "[1]"], "no object"),
+        (&["call", "x", "[1]"], "not an object"),
         (&["call", "x", "a=1", "b"], "KEY=VALUE"),
         (&["call", "x", "a=1", "a=2"], "twice"),
         (&["call", "x", "-"], "not JSON"),
@@ -79,7 +79,10 @@ async fn bad_usage_fails_before_a_server_is_started() {
             &["tools", "--server", "a", "--url", "http://127.0.0.1/"],
             "cannot be used with",
         ),
-        (&["tools", "--config", "a.toml"], "--url says where"),
+        (
+            &["tools", "--config", "a.toml"],
+            "give its endpoint with --url",
+        ),
         (&["nonsense"], "nonsense"),
     ] {
         let ran = run(args).await;
@@ -292,7 +295,8 @@ async fn a_tool_of_a_disconnected_server_is_reported_as_unavailable() {
     let away = ran("off__echo").await;
     assert_eq!(away.code, Some(1), "{}", away.err);
     assert!(
-        away.err.contains("the server \"off\" is away (disabled)"),
+        away.err
+            .contains("the server \"off\" is unavailable (disabled)"),
         "{}",
         away.err
     );

@@ -208,7 +208,7 @@ async fn progress_and_logs_go_to_stderr() {
 async fn an_elicitation_without_a_terminal_is_declined() {
     let called = piped(&["call", "elicit"], &[]).await;
     assert_eq!((called.code, &*called.out), (Some(1), ""));
-    assert!(called.err.contains("needs a terminal"), "{}", called.err);
+    assert!(called.err.contains("requires a terminal"), "{}", called.err);
     let called = piped(&["call", "elicit"], &["--revision", "2025-06-18"]).await;
     assert_eq!(called.code, Some(1));
     assert!(called.out.contains("did not declare"), "{}", called.out);

@@ -120,7 +120,10 @@ async fn pasted_servers_go_into_the_config_that_is_there() {
     );
     let nonsense = home.run_with(&["import", "-", "--yes"], "", "hello").await;
     assert_eq!(
-        (nonsense.code, nonsense.err.contains("no client's config")),
+        (
+            nonsense.code,
+            nonsense.err.contains("not a client's config")
+        ),
         (Some(1), true),
         "{}",
         nonsense.err

@@ -146,7 +146,7 @@ async fn a_package_of_the_table_gets_its_version_and_a_writable_file_is_closed()
     let run = async |args: &[&str]| doctor_text(dir.path(), args).await.2;
     let (_, out, said) = doctor_text(dir.path(), &["clock", "--fix"]).await;
     assert!(
-        out.contains("MG-C07") && said.contains("nobody can be asked here: `--fix --yes`"),
+        out.contains("MG-C07") && said.contains("nobody can confirm it here: `--fix --yes`"),
         "{out}{said}"
     );
     assert_eq!(

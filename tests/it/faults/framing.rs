@@ -130,19 +130,19 @@ fn wrong() -> Vec<(FrameWriter, &'static str)> {
         ),
         (
             Box::new(with("Content-Length: 9")),
-            "it has Content-Lengths that differ",
+            "it has conflicting Content-Lengths",
         ),
         (
             Box::new(with("A: b\r\n c: d")),
-            "a header has no valid name",
+            "a header has an invalid name",
         ),
         (
             Box::new(|_| chunked("chunked", "\r\n2\n{}\r\n0\r\n\r\n")),
-            "the size of a chunk ends in a line feed alone",
+            "a chunk size ends in a bare line feed",
         ),
         (
             Box::new(|_| chunked("gzip, chunked", "\r\n")),
-            "its Transfer-Encoding is another one than chunked",
+            "its Transfer-Encoding is not chunked",
         ),
         (
             Box::new(|_| format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(70 << 10))),
@@ -150,7 +150,7 @@ fn wrong() -> Vec<(FrameWriter, &'static str)> {
         ),
         (
             Box::new(|_| "SSH-2.0-server\r\n".to_owned()),
-            "it does not begin as an answer of HTTP/1",
+            "it does not start like an HTTP/1 response",
         ),
     ]
 }

@@ -304,7 +304,7 @@ async fn a_connection_that_leads_nowhere_is_found_by_pings_and_opened_anew() {
         .with("servers.a", ping)
         .start()
         .await;
-    until("it is opened anew", || async {
+    until("it is opened again", || async {
         let status = gateway.status("a").await;
         let restarts = counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await;
         let says = status["reason"]

@@ -118,7 +118,7 @@ async fn stdio_clients_pass_the_same_admission_as_http_clients() {
         .unwrap()
         .to_owned();
     assert!(
-        error.contains("limits.rate") && error.contains("come again in"),
+        error.contains("limits.rate") && error.contains("try again in"),
         "{error}"
     );
     let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});

@@ -444,7 +444,7 @@ async fn stdio_mode_opens_no_listener_and_serves_the_named_endpoint() {
             &["--endpoint", "nothing"][..],
             "no view or server \"nothing\"",
         ),
-        (&["--key", "of-nobody"], "none of the config"),
+        (&["--key", "of-nobody"], "is not in the config"),
         (&["--listen", "0.0.0.0"], "not an address"),
     ] {
         let mut pipe = own(&setup, flags);

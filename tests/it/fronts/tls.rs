@@ -255,7 +255,7 @@ async fn files_that_cannot_be_used_are_one_clear_error_each() {
         "{mismatch}"
     );
     let empty = said(&|dir| std::fs::write(dir.join("cert.pem"), "").unwrap());
-    assert!(empty.contains("holds no certificate"), "{empty}");
+    assert!(empty.contains("contains no PEM certificate"), "{empty}");
     let key = said(&|dir| std::fs::write(dir.join("key.pem"), "not a key").unwrap());
-    assert!(key.contains("holds no private key"), "{key}");
+    assert!(key.contains("contains no usable PEM private key"), "{key}");
 }

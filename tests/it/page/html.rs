@@ -60,7 +60,7 @@ async fn tools_and_costs_are_those_of_the_chosen_endpoint() {
     let (found, html) = rows("/tools?q=fail").await;
     assert_eq!(found, ["a-fail", "b-fail"], "what is off stands apart");
     assert!(
-        html.find("row-a-fail") < html.find("Not listed to clients"),
+        html.find("row-a-fail") < html.find("Not listed for clients"),
         "{html}"
     );
     assert!(
@@ -127,7 +127,7 @@ async fn the_context_shows_what_search_mode_would_cost() {
         };
         let found = cost(
             &page("/context?endpoint=found").await,
-            "As now, in search mode",
+            "Now, in search mode",
         );
         assert!(found.is_some());
         assert_eq!(cost(&page("/context").await, "Search mode"), found);
@@ -168,7 +168,7 @@ async fn the_page_shows_what_a_model_would_see() {
     }
     let context = ask_for_page(&admin, "/context").await.text_body();
     assert!(
-        context.contains("in search mode") && !context.contains("<dt>As now</dt>"),
+        context.contains("in search mode") && !context.contains("<dt>Now</dt>"),
         "{context}"
     );
 }

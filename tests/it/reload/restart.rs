@@ -70,7 +70,7 @@ async fn a_failed_restart_keeps_the_old_connection() {
     std::fs::write(gateway.dir.path().join("a.json"), "no script").unwrap();
     let (code, _, said) = command(&gateway, &["restart", "a"]).await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the old one serves on"), "{said}");
+    assert!(said.contains("but the old one still serves"), "{said}");
     let status = gateway.state("a", "ready").await;
     assert_eq!(status["pid"], old);
     assert_eq!(status["replacement"], json!(null));

@@ -151,14 +151,14 @@ fn assert_names_told(status: &Value, long: &str) {
         told(&[
             "tools search ",
             "renamed by servers.a.tools.rename",
-            "server a has another one"
+            "server a has another item"
         ]),
         "{names:?}"
     );
     assert!(
         told(&[
             "tools x_y is exposed as a__x_y_",
-            "server a has another one"
+            "server a has another item"
         ]),
         "{names:?}"
     );
@@ -348,8 +348,8 @@ async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wan
     let expected = [
         "a__all: allOf at the top of its inputSchema: changed at /mcp/other",
         "a__any: anyOf at the top of its inputSchema: changed at /mcp/other",
-        "a__stays: oneOf at the top of its inputSchema: listed as it is, since it cannot be \
-         written otherwise",
+        "a__stays: oneOf at the top of its inputSchema: listed unchanged because it cannot be \
+         rewritten",
     ];
     assert_eq!(notes, expected);
     gateway
@@ -380,7 +380,7 @@ async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wan
         .await;
     let notes = told(&gateway, "a", "schemas").await;
     assert!(
-        notes[0].ends_with("listed as it is; gateway.schema = \"compatible\" lists it without"),
+        notes[0].ends_with("listed unchanged; gateway.schema = \"compatible\" lists it without"),
         "{notes:?}"
     );
 }

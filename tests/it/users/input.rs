@@ -67,7 +67,7 @@ async fn the_error_of_a_malformed_request_names_its_fault() {
             ("7", "not a number"),
             (
                 r#"{"id":1,"method":"ping"}"#,
-                "jsonrpc must be \"2.0\", and it is missing",
+                "jsonrpc must be \"2.0\", but it is missing",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,

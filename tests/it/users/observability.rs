@@ -469,7 +469,7 @@ async fn a_queued_call_reports_its_queue_time() {
     .await;
     let failure = client.call("a__hang", json!({})).await.failure();
     assert!(
-        failure.contains("waited for its turn (servers.a.max_concurrency = 1)"),
+        failure.contains("in the queue (servers.a.max_concurrency = 1)"),
         "{failure}"
     );
     first.await.unwrap();
@@ -559,11 +559,11 @@ async fn a_failure_with_a_well_known_cause_names_the_remedy() {
         (
             "login",
             "needs_login",
-            "OAuth login, which this version cannot do; until it can, get a token",
+            "OAuth login, which this version does not support; until it does, get a token",
         ),
         ("nothing", "backing_off", "is `url` complete?"),
         ("plain", "backing_off", "write http:// instead of https://"),
-        ("home", "failed", "write ${HOME} in its place"),
+        ("home", "failed", "write ${HOME} instead"),
     ] {
         let status = gateway.state(server, state).await;
         assert!(

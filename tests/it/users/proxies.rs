@@ -175,7 +175,7 @@ async fn a_proxy_that_refuses_or_is_away_is_named_without_its_credentials() {
             refused.address,
             "",
             "https://mcp.test/mcp",
-            &["wants credentials (status 407)", "`USER:PASSWORD@`"][..],
+            &["requires credentials (status 407)", "`USER:PASSWORD@`"][..],
         ),
         (
             refused.address,

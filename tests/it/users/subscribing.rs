@@ -62,7 +62,7 @@ fn is_plain(error: &Value) {
     assert_eq!(error["code"], -32601, "{error}");
     assert_eq!(
         error["message"],
-        "Server \"a\" offers no subscriptions to its resources"
+        "Server \"a\" does not support resource subscriptions"
     );
 }
 

@@ -165,7 +165,7 @@ async fn a_certificate_that_is_not_trusted_is_refused_and_explained() {
             .any(|line| line.contains("invalid peer certificate") && line.contains(words))
     };
     holds("an unknown issuer is told", || {
-        said("strange", "UnknownIssuer; where a private CA issued it")
+        said("strange", "UnknownIssuer; if a private CA issued it")
     })
     .await;
     holds("another name is told", || {

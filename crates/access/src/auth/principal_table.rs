@@ -179,7 +179,7 @@ impl PrincipalTable {
             return Ok(known.principal.clone());
         }
         if !table.make_room(self.people_max) {
-            return Err(AuthError::Unavailable("too many people at once"));
+            return Err(AuthError::Unavailable("too many principals at once"));
         }
         let id = table.next_id();
         let principal = Arc::new(Principal::new(name, id, key).with_secret(Some(secret)));
@@ -473,7 +473,7 @@ mod tests {
         assert!(table.find(&[4; 16]).is_none());
         let _others = [2, 5].map(|n| table.meet("test", person(n)).unwrap());
         let full = table.meet("test", person(6)).unwrap_err();
-        assert_eq!(full, AuthError::Unavailable("too many people at once"));
+        assert_eq!(full, AuthError::Unavailable("too many principals at once"));
         assert_eq!(table.meet("test", person(1)), Ok(in_use));
     }
 

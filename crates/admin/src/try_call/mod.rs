@@ -54,12 +54,12 @@ pub(super) async fn start(
         return bad_request("`arguments` must be an object");
     }
     let Some(endpoint) = admin.gateway.operator_endpoint(&server) else {
-        let message = format!("There is no server {server:?} that is switched on");
+        let message = format!("There is no enabled server {server:?}");
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
     // After the other checks, so that a wrong request takes no slot.
     let Some(entry) = admin.operator_calls.enter() else {
-        let message = "Four calls of operators are running already; stop one, or wait for its end";
+        let message = "Four operator calls are already running; stop one or wait until one ends";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_calls", message);
     };
     let params = JsonObject::new()

@@ -176,7 +176,8 @@ impl TryEntry {
         for (key, request) in asked.requests {
             if !matches!(request.kind, InputKind::ElicitForm | InputKind::ElicitUrl) {
                 let message = format!(
-                    "Method not found: {}: not from here, the page has no model and no roots",
+                    "Method not found: {}: not supported here, because the page has no model and \
+                     no roots",
                     request.method
                 );
                 responses.push((

@@ -98,8 +98,10 @@ impl TryStream {
             tokio::select! {
                 // `biased`: a server that never stops reporting can still be stopped.
                 biased;
-                () = cancelled.cancelled() => self.break_off("It was stopped"),
-                () = tokio::time::sleep_until(self.received + TIME_MAX) => self.break_off("It took longer than 15 minutes"),
+                () = cancelled.cancelled() => self.break_off("The call was stopped"),
+                () = tokio::time::sleep_until(self.received + TIME_MAX) => {
+                    self.break_off("The call took longer than 15 minutes");
+                }
                 // A time, and before the events: a server that reports often must not put the check
                 // off.
                 () = tokio::time::sleep_until(self.check_at) => {
@@ -109,8 +111,8 @@ impl TryStream {
                         true if self.grant.is_open(&self.admin) => {
                             self.queue.push_back(Bytes::from_static(b": \n\n"));
                         }
-                        true => self.break_off("The session of its operator ended"),
-                        false => self.break_off("The keys of operators changed"),
+                        true => self.break_off("The operator's session ended"),
+                        false => self.break_off("The operator keys changed"),
                     }
                 }
                 event = exchange.next_event() => self.on_event(event),
@@ -158,7 +160,7 @@ impl TryStream {
         }
         // Shown to people, or a tool that needs a model would fail without a visible reason.
         for method in refused {
-            let text = format!("The server sent {method}; the answer was: not from here");
+            let text = format!("The server sent {method}, which is not supported here");
             let notice = TryNotice {
                 level: "notice".to_owned(),
                 logger: "moongate".to_owned(),
@@ -226,7 +228,7 @@ impl TryStream {
 /// Returns why a call failed. A server that misses a capability names what the page cannot have.
 fn reason(error: &Error) -> String {
     let why = if moongate_protocol::lacks_capability(error) {
-        ": not from here, the page has no model (sampling) and no roots"
+        ": not supported here, because the page has no model (sampling) and no roots"
     } else {
         ""
     };

@@ -95,9 +95,7 @@ fn parse_server(words: &[String]) -> Result<ParsedServer, String> {
         [_, "mcp", "add-json", rest @ ..] => of_json(rest),
         [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
         // An error, not a guess: `mcp list` or `mcp remove` would otherwise start as a server.
-        [client, "mcp", ..] => Err(format!(
-            "`{client} mcp` with something else than `add` adds no server"
-        )),
+        [client, "mcp", ..] => Err(format!("`{client} mcp` adds a server only with `add`")),
         [_, flag, json, ..] if *flag == ADD_MCP => of_named_json(json),
         [command, args @ ..] => {
             let mut settings = program(command, args);
@@ -130,14 +128,14 @@ fn of_json(words: &[&str]) -> Result<ParsedServer, String> {
         return Err("`add-json` needs a name and a JSON object".to_owned());
     };
     let value: Value =
-        serde_json::from_str(json).map_err(|e| format!("`add-json`: this is no JSON: {e}"))?;
+        serde_json::from_str(json).map_err(|e| format!("`add-json`: this is not JSON: {e}"))?;
     Ok(entry(name, value.as_object().cloned().unwrap_or_default()))
 }
 
 /// `code --add-mcp '{"name": ..., ...}'`
 fn of_named_json(json: &str) -> Result<ParsedServer, String> {
     let value: Value =
-        serde_json::from_str(json).map_err(|e| format!("`{ADD_MCP}`: this is no JSON: {e}"))?;
+        serde_json::from_str(json).map_err(|e| format!("`{ADD_MCP}`: this is not JSON: {e}"))?;
     let mut settings = value.as_object().cloned().unwrap_or_default();
     let name = settings
         .remove("name")
@@ -185,8 +183,9 @@ impl AddCommand {
                     let header = value()?;
                     // Most clients write `Name: value`. `opencode` and `amp` write `Name=value`.
                     let parts = header.split_once(':').or_else(|| header.split_once('='));
-                    let (name, value) = parts
-                        .ok_or_else(|| format!("{header:?} is no header: write `Name: value`"))?;
+                    let (name, value) = parts.ok_or_else(|| {
+                        format!("{header:?} is not a header: write `Name: value`")
+                    })?;
                     add.headers
                         .insert(name.trim().to_owned(), Value::from(value.trim()));
                 }
@@ -194,7 +193,7 @@ impl AddCommand {
                     let pair = value()?;
                     let (name, value) = pair
                         .split_once('=')
-                        .ok_or_else(|| format!("{pair:?} is no NAME=VALUE"))?;
+                        .ok_or_else(|| format!("{pair:?} is not NAME=VALUE"))?;
                     add.env.insert(name.to_owned(), Value::from(value));
                 }
                 "--url" => add.url = Some(value()?.to_owned()),
@@ -224,7 +223,11 @@ impl AddCommand {
                 command,
                 &args.iter().map(String::as_str).collect::<Vec<_>>(),
             ),
-            (None, None) => return Err(format!("`mcp add {name}` names no URL and no command")),
+            (None, None) => {
+                return Err(format!(
+                    "`mcp add {name}` names neither a URL nor a command"
+                ));
+            }
         };
         if self.is_sse && settings.contains_key("url") {
             settings.insert("type".to_owned(), Value::from("sse"));

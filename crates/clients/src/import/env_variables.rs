@@ -39,7 +39,7 @@ pub fn move_secrets(
                 // Dollar signs are doubled in a config, and not in an env file.
                 let secret = secret.replace("$$", "$");
                 if env_file::line("A", &secret).is_none() {
-                    let why = "an env file has no value with line breaks";
+                    let why = "an env file cannot hold a value with line breaks";
                     moved.notes.push(format!(
                         "{}: `{table}.{key}` stays as it is: {why}",
                         server.name

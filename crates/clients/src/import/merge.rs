@@ -81,7 +81,7 @@ pub fn plan_import(
             Some((same, lacks)) if lacks.is_empty() => {
                 if is_off(&same.settings) && !is_off(&server.settings) {
                     server.notes.push(format!(
-                        "`{}` is switched off, and this one is on",
+                        "`{}` is switched off, but this one is on",
                         same.name
                     ));
                 }
@@ -90,14 +90,14 @@ pub fn plan_import(
                     fixed_transport(&server.settings),
                 ) {
                     server.notes.push(format!(
-                        "`{}` connects only by `{fixed}`, and this one does not",
+                        "`{}` connects only by `{fixed}`, but this one does not",
                         same.name
                     ));
                 }
                 if same.settings.contains_key("url") && RemoteBridge::of(&server.settings).is_some()
                 {
                     let note = format!(
-                        "if `{}` needs a login, give it this command in place of its URL",
+                        "if `{}` needs a login, give it this command instead of its URL",
                         same.name
                     );
                     server.notes.push(note);

@@ -61,8 +61,8 @@ impl fmt::Display for ImportError {
         match self {
             ImportError::Unreadable(problems) => write!(f, "{}", problems.to_string().trim_end()),
             ImportError::Unknown => f.write_str(
-                "this is no client's config, no server.json, no URL and no command \
-                             that starts a server",
+                "this is not a client's config, a server.json, a URL or a command that starts a \
+                 server",
             ),
             ImportError::CommandLine(why) => f.write_str(why),
         }

@@ -65,9 +65,9 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
         return server;
     }
     let Some(mut settings) = bridge.settings(headers) else {
-        server
-            .notes
-            .push("`mcp-remote` stays, since some of its settings have no equal here".to_owned());
+        server.notes.push(
+            "`mcp-remote` stays, since some of its settings have no equivalent here".to_owned(),
+        );
         return server;
     };
     for (key, value) in server

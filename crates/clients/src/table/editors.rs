@@ -104,7 +104,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         },
         project_file: Some(".zed/settings.json"),
         wrapper: ServerWrapper::Map("context_servers"),
-        next_step: "Open the settings of the agent panel: a green dot shows that it runs.",
+        next_step: "Open the settings of the agent panel: a green dot shows that it is running.",
         note: "Zed may offer an OAuth login if its entry has no key. Moongate has no login: ignore \
                the offer, or give Zed a key.",
         ..USUAL
@@ -131,7 +131,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
             r#"{"type":"streamableHttp","url":"{url}","headers":{"Authorization":"{bearer}"},"disabled":false,"autoApprove":[]}"#,
         ),
         off_switch: OffSwitch::Disabled,
-        next_step: "Open the MCP servers of Cline: a green dot shows that it runs.",
+        next_step: "Open the MCP servers of Cline: a green dot shows that it is running.",
         ..USUAL
     },
     ClientProfile {
@@ -185,7 +185,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
             r#"{"name":"{name}","type":"streamable-http","url":"{url}","requestOptions":{"headers":{"Authorization":"{bearer}"}}}"#,
         ),
         stdio: r#"{"name":"{name}","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"}}"#,
-        next_step: "Choose the agent mode, which alone uses tools.",
+        next_step: "Choose agent mode, the only mode that uses tools.",
         ..USUAL
     },
     ClientProfile {

@@ -19,7 +19,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
             "claude mcp add --transport http --scope user {name} {url} [--header {header}]",
         ),
         limits: limits(Some(64), None),
-        next_step: "Start `claude` anew, or type /mcp in a running one.",
+        next_step: "Restart `claude`, or type /mcp in a running session.",
         ..USUAL
     },
     ClientProfile {
@@ -33,7 +33,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         off_switch: OffSwitch::Enabled,
         command: Some("codex mcp add {name} --url {url} [--bearer-token-env-var {variable}]"),
         limits: limits(Some(64), None),
-        next_step: "Start `codex` anew; `codex mcp list` shows it.",
+        next_step: "Restart `codex`; `codex mcp list` shows it.",
         note: "A project's file counts only in a trusted project.",
         ..USUAL
     },
@@ -48,7 +48,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         variable: VariableForm::Reference("$NAME"),
         command: Some("gemini mcp add -s user -t http [--header {header}] {name} {url}"),
         limits: limits(Some(63), None),
-        next_step: "Start `gemini` anew; `gemini mcp list` shows it.",
+        next_step: "Restart `gemini`; `gemini mcp list` shows it.",
         note: "Gemini CLI connects servers only in a trusted folder.",
         ..USUAL
     },
@@ -61,7 +61,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         variable: VariableForm::Reference("$NAME"),
         command: Some("qwen mcp add -s user -t http [--header {header}] {name} {url}"),
         limits: limits(Some(63), None),
-        next_step: "Start `qwen` anew; `qwen mcp list` shows it.",
+        next_step: "Restart `qwen`; `qwen mcp list` shows it.",
         ..USUAL
     },
     ClientProfile {
@@ -81,7 +81,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         variable: VariableForm::Reference("{env:NAME}"),
         off_switch: OffSwitch::Enabled,
         command: Some("opencode mcp add {name} --url {url} [--header {header_pair}]"),
-        next_step: "Start `opencode` anew; `opencode mcp list` shows it.",
+        next_step: "Restart `opencode`; `opencode mcp list` shows it.",
         ..USUAL
     },
     ClientProfile {
@@ -98,7 +98,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         stdio: r#"{"type":"local","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"},"tools":["*"]}"#,
         command: Some("copilot mcp add --transport http [--header {header}] {name} {url}"),
         limits: limits(Some(64), Some(128)),
-        next_step: "Start `copilot` anew, or type /mcp in a running one.",
+        next_step: "Restart `copilot`, or type /mcp in a running session.",
         ..USUAL
     },
     ClientProfile {
@@ -111,7 +111,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         stdio: BRIDGE_BY_TYPE,
         variable: VariableForm::Reference("$NAME"),
         off_switch: OffSwitch::Disabled,
-        next_step: "Start `crush` anew.",
+        next_step: "Restart `crush`.",
         ..USUAL
     },
     ClientProfile {
@@ -142,7 +142,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         // One key, with a dot in it.
         wrapper: ServerWrapper::Map("amp.mcpServers"),
         command: Some("amp mcp add {name} [--header {header_pair}] {url}"),
-        next_step: "Start `amp` anew; `amp mcp list` shows it.",
+        next_step: "Restart `amp`; `amp mcp list` shows it.",
         ..USUAL
     },
     ClientProfile {
@@ -154,7 +154,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         stdio: BRIDGE_BY_TYPE,
         off_switch: OffSwitch::Disabled,
         command: Some("droid mcp add {name} {url} --type http [--header {header}]"),
-        next_step: "Start `droid` anew, or type /mcp in a running one.",
+        next_step: "Restart `droid`, or type /mcp in a running session.",
         ..USUAL
     },
     ClientProfile {
@@ -164,7 +164,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         project_file: Some(".amazonq/mcp.json"),
         http: None,
         off_switch: OffSwitch::Disabled,
-        next_step: "Start `q chat` anew.",
+        next_step: "Restart `q chat`.",
         note: "It starts programs only, so the entry starts `moongate stdio`.",
         ..USUAL
     },
@@ -175,14 +175,14 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         http: Some(HTTP_BY_TYPE),
         stdio: BRIDGE_BY_TYPE,
         command: Some("auggie mcp add {name} --transport http --url {url} [--header {header}]"),
-        next_step: "Start `auggie` anew; `auggie mcp list` shows it.",
+        next_step: "Restart `auggie`; `auggie mcp list` shows it.",
         ..USUAL
     },
     ClientProfile {
         id: "kimi",
         title: "Kimi CLI",
         user_files: UserFiles::Same(&["~/.kimi-code/mcp.json", "~/.kimi/mcp.json"]),
-        next_step: "Start `kimi` anew.",
+        next_step: "Restart `kimi`.",
         ..USUAL
     },
     ClientProfile {
@@ -195,7 +195,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
             r#"{"name":"{name}","transport":"streamable-http","url":"{url}","headers":{"Authorization":"{bearer}"}}"#,
         ),
         stdio: r#"{"name":"{name}","transport":"stdio","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"}}"#,
-        next_step: "Start `vibe` anew.",
+        next_step: "Restart `vibe`.",
         ..USUAL
     },
 ];

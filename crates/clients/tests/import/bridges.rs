@@ -270,7 +270,7 @@ fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same()
         row.server
             .notes
             .iter()
-            .any(|note| note.contains("this command in place of its URL")),
+            .any(|note| note.contains("this command instead of its URL")),
         "{row:?}"
     );
     let with_key = known(json!({ "url": docs, "headers": { "Authorization": "Bearer k" } }));

@@ -247,12 +247,12 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
     let near = alternatives(&known);
     let message = match known.is_empty() {
         true => format!(
-            "there is no server {name:?}, and no other either; `moongate add NAME URL` adds one"
+            "there is no server {name:?}; the config has none, and `moongate add NAME URL` adds one"
         ),
         false if known.contains(&name) => {
             format!("the entry of {name:?} is in no file under this name; edit it by hand")
         }
-        false => format!("there is no server {name:?}; there is {near}"),
+        false => format!("there is no server {name:?}; the config has {near}"),
     };
     ConfigEditError::new("unknown_server", message)
 }

@@ -106,16 +106,16 @@ impl ChunkedDecoder {
                 self.extend_line(LINE_MAX, ChunkState::Space)
             }
             (ChunkState::Size | ChunkState::Space, b'\n') => {
-                Err(ParseError("the size of a chunk ends in a line feed alone"))
+                Err(ParseError("a chunk size ends in a bare line feed"))
             }
             (ChunkState::Size | ChunkState::Space, _) => {
-                Err(ParseError("the size of a chunk is no hexadecimal number"))
+                Err(ParseError("a chunk size is not a hexadecimal number"))
             }
             // Recipients that end the line here and those that do not would see two different
             // bodies.
-            (ChunkState::Extension, b'\n') => Err(ParseError(
-                "an extension of a chunk ends in a line feed alone",
-            )),
+            (ChunkState::Extension, b'\n') => {
+                Err(ParseError("a chunk extension ends in a bare line feed"))
+            }
             (ChunkState::Extension, _) => self.extend_line(LINE_MAX, ChunkState::Extension),
             (ChunkState::SizeEnd, b'\n') => {
                 // A size of zero marks the last chunk; a trailer may follow it.
@@ -140,7 +140,7 @@ impl ChunkedDecoder {
             (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::Line),
             (ChunkState::LastEnd, b'\n') => Ok(ChunkState::Finished),
             (ChunkState::SizeEnd | ChunkState::TrailerEnd | ChunkState::LastEnd, _) => {
-                Err(ParseError("a carriage return stands alone"))
+                Err(ParseError("a carriage return has no line feed"))
             }
             (ChunkState::Data | ChunkState::Finished, _) => Ok(self.state),
         }
@@ -151,9 +151,7 @@ impl ChunkedDecoder {
     fn trailer(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         let next = match (self.state, byte) {
             (_, b'\n') => {
-                return Err(ParseError(
-                    "a line of the trailer ends in a line feed alone",
-                ));
+                return Err(ParseError("a trailer line ends in a bare line feed"));
             }
             (ChunkState::TrailerValue, b'\r') => return Ok(ChunkState::TrailerEnd),
             (ChunkState::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => ChunkState::TrailerValue,
@@ -161,7 +159,7 @@ impl ChunkedDecoder {
             (ChunkState::Line | ChunkState::TrailerName, byte) if is_token(byte) => {
                 ChunkState::TrailerName
             }
-            _ => return Err(ParseError("a line of the trailer is no header")),
+            _ => return Err(ParseError("a trailer line is not a header")),
         };
         if self.state == ChunkState::Line {
             self.trailer_lines += 1;
@@ -175,7 +173,7 @@ impl ChunkedDecoder {
     fn digit(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         // Leading zeros count as well, so that a size line is bounded.
         if self.digits == DIGITS_MAX {
-            return Err(ParseError("the size of a chunk has more than 16 digits"));
+            return Err(ParseError("a chunk size has more than 16 digits"));
         }
         self.digits += 1;
         let value = (byte as char).to_digit(16).unwrap_or_default();
@@ -188,9 +186,9 @@ impl ChunkedDecoder {
         self.line_length += 1;
         match self.line_length > limit {
             false => Ok(next),
-            true if limit == LINE_MAX => Err(ParseError(
-                "the extensions of a chunk are longer than 4 KiB",
-            )),
+            true if limit == LINE_MAX => {
+                Err(ParseError("the chunk extensions are longer than 4 KiB"))
+            }
             true => Err(ParseError("the trailer is longer than 16 KiB")),
         }
     }
@@ -264,59 +262,35 @@ mod tests {
             (";x\r\n", "a chunk has no size"),
             ("+2\r\nok\r\n", "a chunk has no size"),
             ("-2\r\nok\r\n", "a chunk has no size"),
-            (
-                "0x2\r\nok\r\n",
-                "the size of a chunk is no hexadecimal number",
-            ),
-            (
-                "2g\r\nok\r\n",
-                "the size of a chunk is no hexadecimal number",
-            ),
-            (
-                "2 2\r\nok\r\n",
-                "the size of a chunk is no hexadecimal number",
-            ),
-            ("2\nok\r\n", "the size of a chunk ends in a line feed alone"),
-            (
-                "2 \nok\r\n",
-                "the size of a chunk ends in a line feed alone",
-            ),
-            (
-                "2;x\nok\r\n",
-                "an extension of a chunk ends in a line feed alone",
-            ),
-            ("2\rok\r\n", "a carriage return stands alone"),
-            ("2;\r\r\nok\r\n", "a carriage return stands alone"),
+            ("0x2\r\nok\r\n", "a chunk size is not a hexadecimal number"),
+            ("2g\r\nok\r\n", "a chunk size is not a hexadecimal number"),
+            ("2 2\r\nok\r\n", "a chunk size is not a hexadecimal number"),
+            ("2\nok\r\n", "a chunk size ends in a bare line feed"),
+            ("2 \nok\r\n", "a chunk size ends in a bare line feed"),
+            ("2;x\nok\r\n", "a chunk extension ends in a bare line feed"),
+            ("2\rok\r\n", "a carriage return has no line feed"),
+            ("2;\r\r\nok\r\n", "a carriage return has no line feed"),
             ("2\r\nok!\r\n", "a chunk is longer than its size"),
             ("2\r\nok\n0\r\n\r\n", "a chunk is longer than its size"),
             ("2\r\nok0\r\n\r\n", "a chunk is longer than its size"),
             ("2\r\nok\r0\r\n\r\n", "a chunk is longer than its size"),
             (
                 "00000000000000002\r\nok\r\n",
-                "the size of a chunk has more than 16 digits",
+                "a chunk size has more than 16 digits",
             ),
             (
                 "fffffffffffffffff\r\n",
-                "the size of a chunk has more than 16 digits",
+                "a chunk size has more than 16 digits",
             ),
-            ("0\r\n\n", "a line of the trailer ends in a line feed alone"),
-            (
-                "0\r\nA: b\n\r\n",
-                "a line of the trailer ends in a line feed alone",
-            ),
-            ("0\r\nA: b\rC\r\n\r\n", "a carriage return stands alone"),
-            (
-                "0\r\nno field\r\n\r\n",
-                "a line of the trailer is no header",
-            ),
-            ("0\r\nA : b\r\n\r\n", "a line of the trailer is no header"),
-            ("0\r\n: b\r\n\r\n", "a line of the trailer is no header"),
-            (
-                "0\r\nA: b\r\n c\r\n\r\n",
-                "a line of the trailer is no header",
-            ),
-            ("0\r\nA: \x01\r\n\r\n", "a line of the trailer is no header"),
-            ("0\r\n\r!", "a carriage return stands alone"),
+            ("0\r\n\n", "a trailer line ends in a bare line feed"),
+            ("0\r\nA: b\n\r\n", "a trailer line ends in a bare line feed"),
+            ("0\r\nA: b\rC\r\n\r\n", "a carriage return has no line feed"),
+            ("0\r\nno field\r\n\r\n", "a trailer line is not a header"),
+            ("0\r\nA : b\r\n\r\n", "a trailer line is not a header"),
+            ("0\r\n: b\r\n\r\n", "a trailer line is not a header"),
+            ("0\r\nA: b\r\n c\r\n\r\n", "a trailer line is not a header"),
+            ("0\r\nA: \x01\r\n\r\n", "a trailer line is not a header"),
+            ("0\r\n\r!", "a carriage return has no line feed"),
         ] {
             assert_eq!(decode_all_ways(bytes.as_bytes()), Err(why), "{bytes:?}");
         }
@@ -346,7 +320,7 @@ mod tests {
         let long = chunk_with_extension(usize::from(LINE_MAX));
         assert_eq!(
             decode(&[long.as_bytes()]),
-            Err("the extensions of a chunk are longer than 4 KiB")
+            Err("the chunk extensions are longer than 4 KiB")
         );
         assert_eq!(
             decode(&[trailer_of_lines(100).as_bytes()]),

@@ -396,7 +396,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\r\n",
-                format!("{WRONG}the size of a chunk ends in a line feed alone"),
+                format!("{WRONG}a chunk size ends in a bare line feed"),
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
@@ -404,7 +404,7 @@ mod tests {
             ),
             (
                 "220 mail.example.com ESMTP\r\n",
-                format!("{WRONG}it does not begin as an answer of HTTP/1"),
+                format!("{WRONG}it does not start like an HTTP/1 response"),
             ),
             (
                 &*interim,

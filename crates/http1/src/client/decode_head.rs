@@ -59,7 +59,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Parse
     // Checked before the parser runs, so that a server of another protocol fails on its first
     // bytes.
     if !b"HTTP/1.".starts_with(&bytes[..bytes.len().min(7)]) {
-        return Err(ParseError("it does not begin as an answer of HTTP/1"));
+        return Err(ParseError("it does not start like an HTTP/1 response"));
     }
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
@@ -77,17 +77,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Parse
     let code = parsed
         .code
         .and_then(|code| StatusCode::from_u16(code).ok())
-        .ok_or(ParseError("its status is no status"))?;
+        .ok_or(ParseError("its status is invalid"))?;
     let mut facts = HeadFacts::default();
     let mut map = HeaderMap::with_capacity(parsed.headers.len());
     for header in parsed.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes())
-            .map_err(|_| ParseError("a header has no valid name"))?;
+            .map_err(|_| ParseError("a header has an invalid name"))?;
         if facts.record(&name, header.value)? {
             continue;
         }
         let value = HeaderValue::from_bytes(header.value)
-            .map_err(|_| ParseError("a header has no valid value"))?;
+            .map_err(|_| ParseError("a header has an invalid value"))?;
         map.append(name, value);
     }
     let framing = facts.framing(code, is_modern)?;
@@ -116,18 +116,16 @@ impl HeadFacts {
             // RFC 9112, section 6.3: several identical values count as one.
             for value in value.split(|b| *b == b',') {
                 let length = number(value.trim_ascii())
-                    .ok_or(ParseError("its Content-Length is no length"))?;
+                    .ok_or(ParseError("its Content-Length is invalid"))?;
                 if self.length.is_some_and(|other| other != length) {
-                    return Err(ParseError("it has Content-Lengths that differ"));
+                    return Err(ParseError("it has conflicting Content-Lengths"));
                 }
                 self.length = Some(length);
             }
         } else if *name == TRANSFER_ENCODING {
             if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                 // The gateway offers no other coding: it sends no `TE` header itself.
-                return Err(ParseError(
-                    "its Transfer-Encoding is another one than chunked",
-                ));
+                return Err(ParseError("its Transfer-Encoding is not chunked"));
             }
             self.chunked = true;
         } else if *name == CONNECTION {
@@ -146,7 +144,7 @@ impl HeadFacts {
     fn framing(&self, status: StatusCode, is_modern: bool) -> Result<BodyFraming, ParseError> {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ParseError(
-                "it switches to another protocol, which nobody asked for",
+                "it switches to another protocol, which was not requested",
             ));
         }
         match self {
@@ -162,7 +160,7 @@ impl HeadFacts {
             // Section 6.1: "A server or client that receives an HTTP/1.0 message containing a
             // Transfer-Encoding header field MUST treat the message as if the framing is faulty".
             HeadFacts { chunked: true, .. } if !is_modern => {
-                Err(ParseError("it has a Transfer-Encoding, but is of HTTP/1.0"))
+                Err(ParseError("it has a Transfer-Encoding, but is HTTP/1.0"))
             }
             _ if status.is_informational() || matches!(status.as_u16(), 204 | 304) => {
                 Ok(BodyFraming::Length(0))
@@ -187,13 +185,13 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 fn parse_error(error: httparse::Error) -> ParseError {
     ParseError(match error {
-        httparse::Error::HeaderName => "a header has no valid name",
-        httparse::Error::HeaderValue => "a header has no valid value",
-        httparse::Error::NewLine => "a line of its head does not end as lines do",
-        httparse::Error::Status => "its status is no status",
+        httparse::Error::HeaderName => "a header has an invalid name",
+        httparse::Error::HeaderValue => "a header has an invalid value",
+        httparse::Error::NewLine => "a line of its head has an invalid end",
+        httparse::Error::Status => "its status is invalid",
         httparse::Error::TooManyHeaders => "it has more than 100 headers",
-        httparse::Error::Token => "its head has characters that cannot stand there",
-        httparse::Error::Version => "it is not of HTTP/1.0 or HTTP/1.1",
+        httparse::Error::Token => "its head has characters that are not allowed there",
+        httparse::Error::Version => "it is neither HTTP/1.0 nor HTTP/1.1",
     })
 }
 
@@ -311,50 +309,50 @@ mod tests {
             ),
             (
                 "Content-Length: 5\r\nContent-Length: 6",
-                "it has Content-Lengths that differ",
+                "it has conflicting Content-Lengths",
             ),
-            ("Content-Length: 5, 6", "it has Content-Lengths that differ"),
-            ("Content-Length: +5", "its Content-Length is no length"),
-            ("Content-Length: -5", "its Content-Length is no length"),
-            ("Content-Length: 0x5", "its Content-Length is no length"),
-            ("Content-Length: 5 5", "its Content-Length is no length"),
-            ("Content-Length:", "its Content-Length is no length"),
-            ("Content-Length: 5,", "its Content-Length is no length"),
+            ("Content-Length: 5, 6", "it has conflicting Content-Lengths"),
+            ("Content-Length: +5", "its Content-Length is invalid"),
+            ("Content-Length: -5", "its Content-Length is invalid"),
+            ("Content-Length: 0x5", "its Content-Length is invalid"),
+            ("Content-Length: 5 5", "its Content-Length is invalid"),
+            ("Content-Length:", "its Content-Length is invalid"),
+            ("Content-Length: 5,", "its Content-Length is invalid"),
             (
                 "Content-Length: 18446744073709551616",
-                "its Content-Length is no length",
+                "its Content-Length is invalid",
             ),
             (
                 "Transfer-Encoding: gzip",
-                "its Transfer-Encoding is another one than chunked",
+                "its Transfer-Encoding is not chunked",
             ),
             (
                 "Transfer-Encoding: gzip, chunked",
-                "its Transfer-Encoding is another one than chunked",
+                "its Transfer-Encoding is not chunked",
             ),
             (
                 "Transfer-Encoding: chunked, chunked",
-                "its Transfer-Encoding is another one than chunked",
+                "its Transfer-Encoding is not chunked",
             ),
             (
                 "Transfer-Encoding: xchunked",
-                "its Transfer-Encoding is another one than chunked",
+                "its Transfer-Encoding is not chunked",
             ),
             (
                 "Transfer-Encoding: \x0bchunked",
-                "a header has no valid value",
+                "a header has an invalid value",
             ),
             (
                 "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
-                "its Transfer-Encoding is another one than chunked",
+                "its Transfer-Encoding is not chunked",
             ),
-            ("A: b\r\n c", "a header has no valid name"),
-            (" A: b", "a header has no valid name"),
-            ("A : b", "a header has no valid name"),
-            ("Content-Length : 5", "a header has no valid name"),
-            ("A", "a header has no valid name"),
-            ("A: b\0", "a header has no valid value"),
-            ("A: b\rC: d", "a header has no valid value"),
+            ("A: b\r\n c", "a header has an invalid name"),
+            (" A: b", "a header has an invalid name"),
+            ("A : b", "a header has an invalid name"),
+            ("Content-Length : 5", "a header has an invalid name"),
+            ("A", "a header has an invalid name"),
+            ("A: b\0", "a header has an invalid value"),
+            ("A: b\rC: d", "a header has an invalid value"),
         ] {
             let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
             assert_eq!(read(&text), Err(why), "{text:?}");
@@ -366,29 +364,29 @@ mod tests {
         for (text, why) in [
             (
                 "\r\nHTTP/1.1 200 OK\r\n\r\n",
-                "it does not begin as an answer of HTTP/1",
+                "it does not start like an HTTP/1 response",
             ),
             (
                 "SSH-2.0-OpenSSH_9.6\r\n",
-                "it does not begin as an answer of HTTP/1",
+                "it does not start like an HTTP/1 response",
             ),
             (
                 "HTTP/2 200\r\n\r\n",
-                "it does not begin as an answer of HTTP/1",
+                "it does not start like an HTTP/1 response",
             ),
             (
                 "HTTP/1.2 200 OK\r\n\r\n",
-                "it is not of HTTP/1.0 or HTTP/1.1",
+                "it is neither HTTP/1.0 nor HTTP/1.1",
             ),
-            ("HTTP/1.1 2x0 OK\r\n\r\n", "its status is no status"),
-            ("HTTP/1.1 099 OK\r\n\r\n", "its status is no status"),
+            ("HTTP/1.1 2x0 OK\r\n\r\n", "its status is invalid"),
+            ("HTTP/1.1 099 OK\r\n\r\n", "its status is invalid"),
             (
                 "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                "it has a Transfer-Encoding, but is of HTTP/1.0",
+                "it has a Transfer-Encoding, but is HTTP/1.0",
             ),
             (
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
-                "it switches to another protocol, which nobody asked for",
+                "it switches to another protocol, which was not requested",
             ),
         ] {
             assert_eq!(read(text), Err(why), "{text:?}");

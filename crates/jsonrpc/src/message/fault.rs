@@ -21,14 +21,14 @@ const VERSION_MAX: usize = 16;
 pub(super) fn describe(text: &[u8]) -> Cow<'static, str> {
     let members = match serde_json::from_slice::<Members<'_>>(text) {
         Ok(members) => members,
-        Err(_) => return format!("a message is an object, not {}", kind_name(text)).into(),
+        Err(_) => return format!("a message must be an object, not {}", kind_name(text)).into(),
     };
     if let Some(name) = members.repeated {
         return format!("the member {name} occurs twice").into();
     }
     match members.get("jsonrpc") {
         Some("\"2.0\"") => {}
-        None => return "the member jsonrpc must be \"2.0\", and it is missing".into(),
+        None => return "the member jsonrpc must be \"2.0\", but it is missing".into(),
         Some(found) => {
             let found = if found.len() <= VERSION_MAX {
                 found
@@ -62,11 +62,12 @@ pub(super) fn describe(text: &[u8]) -> Cow<'static, str> {
         .collect();
     match outcomes[..] {
         [] => {
-            return "a message has a method, a result or an error, and this has none of them"
+            return "a message has a method, a result or an error, but this one has none of them"
                 .into();
         }
         [first, second, ..] => {
-            return format!("a message has either {first} or {second}, and this has both").into();
+            return format!("a message has either {first} or {second}, but this one has both")
+                .into();
         }
         ["error"] if members.get("error").is_some_and(|found| !is_error(found)) => {
             return "the error must be an object with a whole number as its code and a string as \
@@ -116,7 +117,7 @@ fn id_fault(id: Option<&str>) -> Cow<'static, str> {
             };
             format!("the id must be a string or a whole number, not {found}").into()
         }
-        _ => "this is no JSON-RPC 2.0 message".into(),
+        _ => "this is not a JSON-RPC 2.0 message".into(),
     }
 }
 
@@ -222,15 +223,15 @@ mod tests {
 
     /// Texts with one fault, and its description.
     const FAULTS: [(&str, &str); 16] = [
-        ("5", "a message is an object, not a number"),
-        (" \"a\"", "a message is an object, not a string"),
+        ("5", "a message must be an object, not a number"),
+        (" \"a\"", "a message must be an object, not a string"),
         (
             r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#,
             "the member id occurs twice",
         ),
         (
             r#"{"id":1,"method":"a"}"#,
-            r#"the member jsonrpc must be "2.0", and it is missing"#,
+            r#"the member jsonrpc must be "2.0", but it is missing"#,
         ),
         (
             r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#,
@@ -258,11 +259,11 @@ mod tests {
         ),
         (
             r#"{"jsonrpc":"2.0","id":1}"#,
-            "a message has a method, a result or an error, and this has none of them",
+            "a message has a method, a result or an error, but this one has none of them",
         ),
         (
             r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
-            "a message has either method or result, and this has both",
+            "a message has either method or result, but this one has both",
         ),
         (
             r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"m"}}"#,

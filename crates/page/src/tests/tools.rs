@@ -22,7 +22,7 @@ fn tools_stand_by_server_and_many_are_closed() {
         "{html}"
     );
     assert!(
-        html.contains(" lists 1 tool of 1 server")
+        html.contains(" lists 1 tool from 1 server")
             && html.contains("3 calls<span class=\"red\">, 1 failed"),
         "{html}"
     );
@@ -74,11 +74,11 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
     );
     assert!(
         html.find("zebra") < html.find(">ant<")
-            && html.find(">ant<") < html.find("Not listed to clients"),
+            && html.find(">ant<") < html.find("Not listed for clients"),
         "{html}"
     );
     assert!(
-        html.contains("70 tools fit") && html.contains("rows=all"),
+        html.contains("70 tools match") && html.contains("rows=all"),
         "{html}"
     );
     let none = FoundTools {
@@ -86,7 +86,7 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
         total: 0,
         unlisted: Vec::new(),
     };
-    assert!(tools_page(ToolRows::Found(none), "q=x").contains("No listed tool fits"));
+    assert!(tools_page(ToolRows::Found(none), "q=x").contains("No listed tool matches"));
     let endpoint = endpoint_choice(&[""], "gone");
     let rows = ToolRows::All(Vec::new());
     let view = ToolsView {
@@ -130,7 +130,7 @@ fn switches_follow_the_rule_that_decides() {
     assert!(
         html.contains("Add an exception")
             && html.contains("All off")
-            && html.contains("Remove a? Its entry goes out of moongate.toml")
+            && html.contains("Remove a? Its entry is deleted from moongate.toml")
     );
     editable["source"] = json!({ "editable": false, "why_not": "admin.edit is false" });
     let html = servers_page(&[editable], "", Some(("a", items)));

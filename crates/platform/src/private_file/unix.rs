@@ -177,7 +177,7 @@ impl ProcessUser {
     fn check_folder(self, stat: &Stat) -> Result<(), &'static str> {
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !self.is_owner_or_root(stat.st_uid) {
-            return Err("belongs to another user: name a gateway.state_dir of your own");
+            return Err("belongs to another user: set gateway.state_dir to a folder that you own");
         }
         let own_group = stat.st_gid == 0 || stat.st_gid == self.0;
         if mode.contains(Mode::WOTH) || (mode.contains(Mode::WGRP) && !own_group) {

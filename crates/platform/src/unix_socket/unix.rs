@@ -89,7 +89,7 @@ async fn make_way(path: &Path) -> io::Result<()> {
     if !there.file_type().is_socket() {
         return Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "there is a file that is no socket",
+            "there is a file that is not a socket",
         ));
     }
     match UnixStream::connect(path).await {
@@ -137,6 +137,6 @@ mod tests {
         drop(second);
         assert!(path.exists());
         let refused = listen(&path, 0o600).await.unwrap_err();
-        assert!(refused.to_string().contains("no socket"), "{refused}");
+        assert!(refused.to_string().contains("not a socket"), "{refused}");
     }
 }

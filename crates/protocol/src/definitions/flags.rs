@@ -25,9 +25,9 @@ pub(super) fn flag(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueCha
         JsonType::Null | JsonType::Array | JsonType::Object => None,
     };
     let Some(meant) = meant else {
-        return drop_member(at, value, "truth value", notes);
+        return drop_member(at, value, "a boolean", notes);
     };
-    notes.add(at, format_args!("is no truth value: read as {meant}"));
+    notes.add(at, format_args!("is not a boolean: read as {meant}"));
     ValueChange::Set(RawJson::literal(if meant { "true" } else { "false" }))
 }
 

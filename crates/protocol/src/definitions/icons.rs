@@ -12,10 +12,10 @@ pub(super) fn icons(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     let (entries, mut is_changed) = match type_of(value) {
         JsonType::Array => (value.as_array().unwrap_or_default(), false),
         JsonType::Object | JsonType::Text => {
-            notes.add("icons", "is no list: read as its only entry");
+            notes.add("icons", "is not a list: read as its only entry");
             (vec![value.clone()], true)
         }
-        _ => return drop_member("icons", value, "list", notes),
+        _ => return drop_member("icons", value, "a list", notes),
     };
     let mut kept = Vec::with_capacity(entries.len());
     for entry in &entries {
@@ -39,10 +39,10 @@ fn icon(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     match type_of(value) {
         JsonType::Object => {}
         JsonType::Text => {
-            notes.add("icon", "is a text: read as its src");
+            notes.add("icon", "is a string: read as its src");
             return ValueChange::Set(JsonObject::new().with("src", value.clone()).to_raw());
         }
-        _ => return drop_member("icon", value, "object", notes),
+        _ => return drop_member("icon", value, "an object", notes),
     }
     let src = value
         .as_lenient_object()
@@ -66,14 +66,14 @@ fn sizes(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
         JsonType::Array => match values::retained(value, |size| type_of(size) == JsonType::Text) {
             None => ValueChange::Keep,
             Some(kept) => {
-                notes.add(AT, "has entries that are no texts: dropped");
+                notes.add(AT, "has entries that are not strings: dropped");
                 ValueChange::Set(RawJson::array(kept.iter()))
             }
         },
         JsonType::Text => {
-            notes.add(AT, "is no list: read as its only entry");
+            notes.add(AT, "is not a list: read as its only entry");
             ValueChange::Set(RawJson::array(std::iter::once(value)))
         }
-        _ => drop_member(AT, value, "list", notes),
+        _ => drop_member(AT, value, "a list", notes),
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange 
     if let Some(wrapped) = wrap_schema(value) {
         return match compile(&wrapped) {
             Ok(()) => ValueChange::Keep,
-            Err(problem) => drop_schema(&format!("{problem}, as it is wrapped"), notes),
+            Err(problem) => drop_schema(&format!("{problem} when wrapped"), notes),
         };
     }
     if let Err(problem) = compile(value) {
@@ -67,7 +67,7 @@ fn compile(listed: &RawJson) -> Result<(), CompileProblem> {
     let schema: Value = listed.parse_as().map_err(|_| "cannot be read")?;
     // Such a root costs a client the whole list.
     if schema["type"] != "object" {
-        return Err("is for other values than objects, and cannot be wrapped".to_owned());
+        return Err("is for values other than objects, and cannot be wrapped".to_owned());
     }
     Compilation::of(&schema).and_then(Compilation::run)
 }
@@ -168,7 +168,7 @@ impl<'a> Compilation<'a> {
 
     fn follow(&mut self, reference: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
         if !reference.is_string() {
-            return Err("has a $ref that is no text".to_owned());
+            return Err("has a $ref that is not a string".to_owned());
         }
         match self
             .references
@@ -337,7 +337,7 @@ impl<'a> Compilation<'a> {
     /// Returns true if the compiler skips a schema. Fails where it does.
     fn accepts_all(&mut self, schema: &Value) -> Result<bool, CompileProblem> {
         match schema {
-            Value::Null => Err("has null in the place of a schema".to_owned()),
+            Value::Null => Err("has null where a schema belongs".to_owned()),
             Value::Bool(accepts) => Ok(*accepts),
             Value::Object(schema) => Ok(self.budget.rules_of(schema)? == 0),
             Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(true),
@@ -373,7 +373,7 @@ fn check_types(schema: &Map<String, Value>) -> Result<(), CompileProblem> {
     }
     match schema.get("nullable") {
         Some(Value::Bool(false)) if types.iter().any(|kind| *kind == "null") => {
-            Err("has the type null and is not nullable".to_owned())
+            Err("has the type null but is not nullable".to_owned())
         }
         Some(_) if types.is_empty() => Err("has nullable without a type".to_owned()),
         _ => Ok(()),

@@ -25,15 +25,15 @@ pub(super) fn mend(item: &mut JsonObject, notes: &mut MendNotes) -> Result<(), S
 fn arguments(value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, String> {
     match type_of(value) {
         JsonType::Array => {}
-        JsonType::Null => return Ok(drop_member("arguments", value, "list", notes)),
+        JsonType::Null => return Ok(drop_member("arguments", value, "a list", notes)),
         JsonType::Object
             if value
                 .as_lenient_object()
                 .is_some_and(|object| object.is_empty()) =>
         {
-            return Ok(drop_member("arguments", value, "list", notes));
+            return Ok(drop_member("arguments", value, "a list", notes));
         }
-        _ => return Err("its arguments are no list".to_owned()),
+        _ => return Err("its arguments are not a list".to_owned()),
     }
     let mut is_changed = false;
     let mut kept = Vec::new();
@@ -58,12 +58,12 @@ fn argument(value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, Strin
     match type_of(value) {
         JsonType::Object => {}
         JsonType::Text => {
-            notes.add("argument", "is a text: read as its name");
+            notes.add("argument", "is a string: read as its name");
             return Ok(ValueChange::Set(
                 JsonObject::new().with("name", value.clone()).to_raw(),
             ));
         }
-        _ => return Err("one of its arguments is no object".to_owned()),
+        _ => return Err("one of its arguments is not an object".to_owned()),
     }
     let name = value
         .as_lenient_object()

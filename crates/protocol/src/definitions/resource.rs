@@ -32,7 +32,7 @@ pub(super) fn check_for_legacy(item: &JsonObject) -> Result<(), String> {
         .unwrap_or_else(|| ByteString::literal(""));
     match Url::parse(&uri) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("its uri {} is no URL ({error})", short(&uri))),
+        Err(error) => Err(format!("its uri {} is not a URL ({error})", short(&uri))),
     }
 }
 
@@ -41,14 +41,14 @@ fn ensure_name(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes) {
     let (name, what) = match item.get("name") {
         Some(name) if type_of(name) == JsonType::Text => return,
         Some(name) if type_of(name) == JsonType::Number => {
-            (values::number_text(name), "is a number: read as a text")
+            (values::number_text(name), "is a number: read as a string")
         }
         _ => {
             let key = item
                 .get(kind.item_key())
                 .cloned()
                 .unwrap_or(RawJson::literal("\"\""));
-            (key, "is missing: its URI is in its place")
+            (key, "is missing: its URI is used instead")
         }
     };
     notes.add("name", what);
@@ -64,7 +64,7 @@ fn annotation(key: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange 
             _ => drop_member(
                 "annotations.lastModified",
                 value,
-                "timestamp with a zone",
+                "a timestamp with a zone",
                 notes,
             ),
         },
@@ -78,7 +78,7 @@ fn audience(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
         JsonType::Array => match values::retained(value, is_role) {
             None => ValueChange::Keep,
             Some(kept) => {
-                notes.add(AT, "has entries beside user and assistant: dropped");
+                notes.add(AT, "has entries other than user and assistant: dropped");
                 // An empty list would say that it is for nobody.
                 if kept.is_empty() {
                     ValueChange::Drop
@@ -88,10 +88,10 @@ fn audience(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
             }
         },
         JsonType::Text if is_role(value) => {
-            notes.add(AT, "is no list: read as its only entry");
+            notes.add(AT, "is not a list: read as its only entry");
             ValueChange::Set(RawJson::array(std::iter::once(value)))
         }
-        _ => drop_member(AT, value, "list of user and assistant", notes),
+        _ => drop_member(AT, value, "a list of user and assistant", notes),
     }
 }
 
@@ -102,10 +102,10 @@ fn priority(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
         JsonType::Text => {
             match number_in(value).filter(|text| text.parse::<f64>().is_ok_and(is_priority)) {
                 Some(text) => read_as_number(AT, &text, notes),
-                None => drop_member(AT, value, "number from 0 to 1", notes),
+                None => drop_member(AT, value, "a number from 0 to 1", notes),
             }
         }
-        _ => drop_member(AT, value, "number from 0 to 1", notes),
+        _ => drop_member(AT, value, "a number from 0 to 1", notes),
     }
 }
 
@@ -117,13 +117,13 @@ fn size(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
             if is_whole(&text) || is_whole_float(&text) {
                 return ValueChange::Keep;
             }
-            drop_member("size", value, "whole number", notes)
+            drop_member("size", value, "a whole number", notes)
         }
         JsonType::Text => match number_in(value).filter(|text| is_whole(text)) {
             Some(text) => read_as_number("size", &text, notes),
-            None => drop_member("size", value, "whole number", notes),
+            None => drop_member("size", value, "a whole number", notes),
         },
-        _ => drop_member("size", value, "whole number", notes),
+        _ => drop_member("size", value, "a whole number", notes),
     }
 }
 
@@ -162,6 +162,6 @@ fn number_in(value: &RawJson) -> Option<String> {
 }
 
 fn read_as_number(at: &str, number: &str, notes: &mut MendNotes) -> ValueChange {
-    notes.add(at, "is a text: read as a number");
+    notes.add(at, "is a string: read as a number");
     RawJson::parse(number.as_bytes().to_vec().into()).map_or(ValueChange::Drop, ValueChange::Set)
 }

@@ -29,7 +29,7 @@ pub(super) fn without_duplicates(value: &RawJson) -> Option<JsonObject> {
 pub(super) fn dialect(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     values::object_with(at, value, notes, |key, value, notes| match key {
         "$schema" if type_of(value) != JsonType::Text => {
-            drop_member(&format!("{at}.$schema"), value, "text", notes)
+            drop_member(&format!("{at}.$schema"), value, "a string", notes)
         }
         _ => ValueChange::Keep,
     })
@@ -58,13 +58,13 @@ pub(super) fn for_legacy(
 fn properties(at: &str, value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, String> {
     match type_of(value) {
         JsonType::Object => {}
-        JsonType::Null => return Ok(drop_member(at, value, "object", notes)),
+        JsonType::Null => return Ok(drop_member(at, value, "an object", notes)),
         // PHP writes an empty array for an object without members.
         JsonType::Array if is_empty_list(value) => {
             notes.add(at, "is an empty list: read as an empty object");
             return Ok(ValueChange::Set(RawJson::literal("{}")));
         }
-        _ => return Err(format!("its {at} is no object")),
+        _ => return Err(format!("its {at} is not an object")),
     }
     let mut problem = None;
     let change = values::object_with(at, value, notes, |name, schema, notes| {
@@ -75,7 +75,7 @@ fn properties(at: &str, value: &RawJson, notes: &mut MendNotes) -> Result<ValueC
                 ValueChange::Set(schema)
             }
             Err(()) => {
-                problem = Some(format!("its {at} {} is no schema", short(name)));
+                problem = Some(format!("its {at} {} is not a schema", short(name)));
                 ValueChange::Keep
             }
         }
@@ -122,14 +122,14 @@ fn required(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange {
         JsonType::Array => match values::retained(value, |name| type_of(name) == JsonType::Text) {
             None => ValueChange::Keep,
             Some(kept) => {
-                notes.add(at, "has entries that are no names: dropped");
+                notes.add(at, "has entries that are not names: dropped");
                 ValueChange::Set(RawJson::array(kept.iter()))
             }
         },
         JsonType::Text => {
-            notes.add(at, "is no list: read as its only entry");
+            notes.add(at, "is not a list: read as its only entry");
             ValueChange::Set(RawJson::array(std::iter::once(value)))
         }
-        _ => drop_member(at, value, "list", notes),
+        _ => drop_member(at, value, "a list", notes),
     }
 }

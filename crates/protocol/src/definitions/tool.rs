@@ -18,7 +18,7 @@ const DEPTH_MAX: usize = 127;
 pub(super) fn mend(item: &mut JsonObject, notes: &mut MendNotes) -> Result<(), String> {
     if let Some(schema) = input_schema(item)? {
         item.set(ByteString::literal("inputSchema"), schema.to_raw());
-        notes.add("inputSchema", "has no type: it is for objects");
+        notes.add("inputSchema", "has no type: read as \"object\"");
     }
     item.change_values(|key, value| match key.as_str() {
         "annotations" => values::object_with("annotations", value, notes, hint),
@@ -83,7 +83,7 @@ fn input_schema(item: &JsonObject) -> Result<Option<JsonObject>, String> {
         Some(raw) if raw.is_null() => Ok(Some(JsonObject::new().with("type", object))),
         Some(raw) => {
             let mut schema = schema_root::without_duplicates(raw)
-                .ok_or("its inputSchema is no object, or has duplicate keys")?;
+                .ok_or("its inputSchema is not an object, or has duplicate keys")?;
             // Beyond this depth parsers of clients give up on the whole list.
             if raw.depth() > DEPTH_MAX {
                 return Err(format!(

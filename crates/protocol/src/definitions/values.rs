@@ -39,7 +39,7 @@ pub(super) fn drop_member(
 ) -> ValueChange {
     match type_of(value) {
         JsonType::Null => notes.add(at, "is null: dropped"),
-        _ => notes.add(at, format_args!("is no {wanted}: dropped")),
+        _ => notes.add(at, format_args!("is not {wanted}: dropped")),
     }
     ValueChange::Drop
 }
@@ -49,10 +49,10 @@ pub(super) fn text(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueCha
     match type_of(value) {
         JsonType::Text => ValueChange::Keep,
         JsonType::Number => {
-            notes.add(at, "is a number: read as a text");
+            notes.add(at, "is a number: read as a string");
             ValueChange::Set(number_text(value))
         }
-        _ => drop_member(at, value, "text", notes),
+        _ => drop_member(at, value, "a string", notes),
     }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn number_text(number: &RawJson) -> RawJson {
 pub(super) fn object(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     match type_of(value) {
         JsonType::Object => ValueChange::Keep,
-        _ => drop_member(at, value, "object", notes),
+        _ => drop_member(at, value, "an object", notes),
     }
 }
 
@@ -79,10 +79,13 @@ pub(super) fn word(
     match value.as_text() {
         Some(text) if words.contains(&text.as_str()) => ValueChange::Keep,
         Some(_) => {
-            notes.add(at, format_args!("is none of {}: dropped", words.join(", ")));
+            notes.add(
+                at,
+                format_args!("is not one of {}: dropped", words.join(", ")),
+            );
             ValueChange::Drop
         }
-        None => drop_member(at, value, "text", notes),
+        None => drop_member(at, value, "a string", notes),
     }
 }
 
@@ -95,10 +98,10 @@ pub(super) fn object_with(
     mut member: impl FnMut(&str, &RawJson, &mut MendNotes) -> ValueChange,
 ) -> ValueChange {
     if type_of(value) != JsonType::Object {
-        return drop_member(at, value, "object", notes);
+        return drop_member(at, value, "an object", notes);
     }
     let Some(mut object) = value.as_lenient_object() else {
-        return drop_member(at, value, "object", notes);
+        return drop_member(at, value, "an object", notes);
     };
     let mut is_changed = false;
     object.change_values(|key, value| {

@@ -139,7 +139,7 @@ pub(super) fn check_params(
             (None | Some(None), false) => {}
             (None | Some(None), true) => {
                 return Err(mismatch(format!(
-                    "{label} is there, but the argument is not"
+                    "{label} is present, but the argument is missing"
                 )));
             }
             (Some(Some(value)), _) => {
@@ -171,11 +171,11 @@ fn check_header(
     // A repeated header is ambiguous: a proxy may read another value than the gateway.
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(mismatch(format!(
-            "the required header {label} is missing, or there several times"
+            "the required header {label} is missing or repeated"
         )));
     };
     let decoded = decode(value)
-        .ok_or_else(|| mismatch(format!("{label} holds characters that it must not")))?;
+        .ok_or_else(|| mismatch(format!("{label} contains characters that are not allowed")))?;
     // 2026-07-28/basic/transports/streamable-http.mdx, Server Validation: "This prevents potential
     // security vulnerabilities when different components in the network rely on different sources
     // of truth".
@@ -223,7 +223,7 @@ fn mirrored(definition: &JsonObject) -> Result<Vec<MirroredArgument>, String> {
     // An annotation that the walk did not reach is in a position where it is not allowed.
     if found.len() != count(&schema, 0) {
         return Err(format!(
-            "{ANNOTATION} stands where it cannot be reached by properties alone"
+            "{ANNOTATION} is where it cannot be reached through properties alone"
         ));
     }
     for (n, one) in found.iter().enumerate() {
@@ -263,12 +263,14 @@ fn walk(
             );
             if !primitive {
                 return Err(format!(
-                    "{ANNOTATION} {name:?} is on a property that is no string, integer or boolean"
+                    "{ANNOTATION} {name:?} is on a property that is not a string, integer or \
+                     boolean"
                 ));
             }
             let header =
                 HeaderName::from_bytes(format!("{PARAM}{name}").to_ascii_lowercase().as_bytes());
-            let header = header.map_err(|_| format!("{ANNOTATION} {name:?} is no header name"))?;
+            let header =
+                header.map_err(|_| format!("{ANNOTATION} {name:?} is not a valid header name"))?;
             let integer = property.get("type").and_then(|t| t.as_str()) == Some("integer");
             found.push(MirroredArgument {
                 header,

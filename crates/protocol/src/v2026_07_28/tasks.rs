@@ -104,8 +104,8 @@ pub(super) fn is_required(error: &Error) -> bool {
 
 /// Reads a result that is a task, with its inlined parts. Fails with a reason.
 pub(super) fn read_task(result: &mut JsonObject) -> Result<TaskState, &'static str> {
-    let mut task = extract_task(result, &TIME_MEMBERS)
-        .ok_or("it has no taskId, or no status that is known")?;
+    let mut task =
+        extract_task(result, &TIME_MEMBERS).ok_or("it has no taskId or no known status")?;
     if let Some(asked) = task.other_members.remove("inputRequests") {
         task.input_requests = read_input_requests(&asked)?;
     }
@@ -124,7 +124,7 @@ pub(super) fn read_task(result: &mut JsonObject) -> Result<TaskState, &'static s
 pub(super) fn read_input_requests(
     asked: &RawJson,
 ) -> Result<Vec<(ByteString, InputRequest)>, &'static str> {
-    let asked = asked.as_object().ok_or("inputRequests is no object")?;
+    let asked = asked.as_object().ok_or("inputRequests is not an object")?;
     let mut questions = Vec::new();
     for (key, request) in asked.iter() {
         let request = request.as_object();

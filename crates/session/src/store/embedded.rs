@@ -53,8 +53,8 @@ impl EmbeddedStore {
                     sessions_lost.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
                 tracing::warn!(
                     sessions_lost,
-                    "the state in {shown} cannot be read ({why}); it is now {aside}, and a new one \
-                     begins"
+                    "the state in {shown} cannot be read ({why}); it was moved to {aside}, and a \
+                     new one starts"
                 );
                 try_open(path)
             }
@@ -78,9 +78,7 @@ fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return Err(store_error(path, error)),
         Err(_) => {
-            return Err(StoreError::Corrupt(
-                "its pages do not fit together".to_owned(),
-            ));
+            return Err(StoreError::Corrupt("its pages are inconsistent".to_owned()));
         }
     };
     let contents = contents

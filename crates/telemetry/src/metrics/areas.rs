@@ -40,7 +40,7 @@ impl CallMetrics {
             ),
             overhead: r.overhead(
                 "moongate_overhead_seconds",
-                "The gateway's own time in a call: all of it but the server's.",
+                "The gateway's own time in a call: all of it except the server's.",
             ),
             inflight: r.gauge("moongate_inflight", "Calls that are being served."),
             translated: r.counters(
@@ -53,7 +53,7 @@ impl CallMetrics {
             ),
             panics: r.counter(
                 "moongate_panics_total",
-                "Requests that failed by a mistake in the gateway.",
+                "Requests that failed because of a bug in the gateway.",
             ),
             refused: r.counters(
                 "moongate_refused_total",
@@ -101,11 +101,11 @@ impl ServerMetrics {
             ),
             resumed: r.counters(
                 "moongate_server_resumed_total",
-                "Event streams of a server that were asked for again where they ended.",
+                "Event streams of a server that were resumed where they ended.",
             ),
             connections: r.gauges(
                 "moongate_server_connections",
-                "Connections to a server for single clients, beside the one that all share.",
+                "Connections to a server for single clients, besides the shared one.",
             ),
             pings_missed: r.counters(
                 "moongate_server_pings_missed_total",
@@ -114,14 +114,12 @@ impl ServerMetrics {
             ),
             requests: r.counters(
                 "moongate_server_requests_total",
-                "Requests of a server that the gateway answered by itself: answered, delayed (it \
-                 asks too \
-                 fast, and is read no faster), dropped (it takes no answers).",
+                "Requests of a server that the gateway answered itself: answered, delayed (it asks \
+                 too fast), dropped (it reads no answers).",
             ),
             garbage: r.counters(
                 "moongate_garbage_total",
-                "Lines and events from a server that \
-                were no messages.",
+                "Lines and events from a server that were not messages.",
             ),
             mended: r.counters(
                 "moongate_mended_messages_total",
@@ -130,17 +128,16 @@ impl ServerMetrics {
             ),
             backlog_bytes: r.gauges(
                 "moongate_backlog_bytes",
-                "Bytes that a server said and that \
-                wait for clients.",
+                "Bytes from a server that wait for clients.",
             ),
             breaker_opened: r.counters(
                 "moongate_breaker_opened_total",
-                "How often a server failed so much that its calls ended at once for a while.",
+                "How often the circuit breaker of a server opened.",
             ),
             retries: r.counters(
                 "moongate_retries_total",
-                "Calls that failed and were sent again, or were not because that happened too \
-                 often (over_budget).",
+                "Failed calls that were sent again, or were not because there were too many \
+                 (over_budget).",
             ),
             queue_depth: r.gauges(
                 "moongate_queue_depth",
@@ -187,7 +184,7 @@ impl ClientMetrics {
             ),
             replay_dropped: r.counter(
                 "moongate_replay_dropped_total",
-                "Events that were not kept, or not for long enough, for want of room.",
+                "Events that were not kept, or not long enough, for lack of room.",
             ),
             resumed: r.counters(
                 "moongate_resumed_total",
@@ -199,7 +196,7 @@ impl ClientMetrics {
             ),
             subscriptions: r.gauges(
                 "moongate_subscriptions",
-                "Resources of a server that clients listen to.",
+                "Resources of a server that clients subscribe to.",
             ),
             connections: r.gauge("moongate_connections", "Open connections of clients."),
             admin_connections: r.gauge(
@@ -242,8 +239,8 @@ impl InputMetrics {
             ),
             tasks: r.gauges(
                 "moongate_tasks",
-                "Tasks that something is kept for: asked (its questions wait for a client), \
-                 finished (its end does).",
+                "Tasks for which the gateway keeps something: asked (a request to the client), \
+                 finished (the result).",
             ),
         }
     }
@@ -262,10 +259,8 @@ pub struct AccessMetrics {
 
 impl AccessMetrics {
     pub(super) fn register(r: &Registration) -> Self {
-        let auth: CounterFamily<(AuthOutcome,)> = r.counters(
-            "moongate_auth_total",
-            "Requests by what their credentials were.",
-        );
+        let auth: CounterFamily<(AuthOutcome,)> =
+            r.counters("moongate_auth_total", "Requests by their credentials.");
         AccessMetrics {
             auth_accepted: auth.series(AuthOutcome::Accepted),
             policy_denied: r.counters(
@@ -278,7 +273,7 @@ impl AccessMetrics {
             ),
             tls_reloads: r.counters(
                 "moongate_tls_reloads_total",
-                "Changed certificate files that were taken, or could not be.",
+                "Changed certificate files that were loaded or refused.",
             ),
             auth,
         }
@@ -319,8 +314,7 @@ impl CatalogMetrics {
             ),
             mended: r.gauges(
                 "moongate_catalog_mended",
-                "Items that are listed in another form \
-                than their server's.",
+                "Items that are listed in a form other than their server's.",
             ),
             stale: r.gauges(
                 "moongate_catalog_stale",
@@ -329,8 +323,8 @@ impl CatalogMetrics {
             ),
             filters_unmatched: r.gauges(
                 "moongate_filters_unmatched",
-                "Patterns and names in the config that match nothing; of views and keys where no \
-                 server is named.",
+                "Patterns and names in the config that match nothing; those of views and keys if \
+                 no server is named.",
             ),
         }
     }
@@ -375,17 +369,14 @@ pub struct StoreMetrics {
 impl StoreMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         StoreMetrics {
-            open: r.gauge(
-                "moongate_store_open",
-                "1 while what is to outlive the process has a file.",
-            ),
+            open: r.gauge("moongate_store_open", "1 while the state has a file."),
             waiting: r.gauge(
                 "moongate_store_waiting",
                 "Changes of the state that are not written yet.",
             ),
             dropped: r.counter(
                 "moongate_store_dropped_total",
-                "Changes of the state that were not kept, for want of room.",
+                "Changes of the state that were not kept, for lack of room.",
             ),
             errors: r.counter(
                 "moongate_store_errors_total",

@@ -81,7 +81,7 @@ impl WriteQueue {
         let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
+            Err(_) => format!("it does not read: it accepted nothing for {WRITE_TIME:?}"),
         };
         // Mostly the server has exited and its output is about to end. The reading task then knows
         // the reason.
@@ -91,7 +91,7 @@ impl WriteQueue {
         )
         .await;
         self.fail(LinkError::Closed(format!(
-            "the server takes no input: {failure}"
+            "the server accepts no input: {failure}"
         )));
         false
     }

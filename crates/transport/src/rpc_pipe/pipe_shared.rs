@@ -144,7 +144,7 @@ impl PipeShared {
         Some(refusal(
             request,
             code::INTERNAL,
-            "Too much waits for the client; ask again later",
+            "Too much is waiting for the client; try again later",
         ))
     }
 
@@ -158,7 +158,7 @@ impl PipeShared {
         Some(refusal(
             request,
             code::METHOD_NOT_FOUND,
-            "Nobody is here who could answer",
+            "No client is there to answer",
         ))
     }
 

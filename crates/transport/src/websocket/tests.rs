@@ -248,7 +248,7 @@ async fn closing_codes_are_explained() {
         ),
         (1008, "", "code 1008 (its policy forbids what was sent)"),
         (1012, "a\u{1b}b", "code 1012 (it is restarting): a b"),
-        (4003, "go", "code 4003 (a code of its own): go"),
+        (4003, "go", "code 4003 (a private code): go"),
     ] {
         let (link, mut server) = pair(settings()).await;
         let mut open = link.send(ask(1)).await.unwrap().messages;

@@ -125,8 +125,8 @@ impl ConcurrencyLimit {
         let _slot = QueueSlot::enter(self, settings, metrics).ok_or_else(|| {
             metrics.calls.refused.inc(Limit::Queue);
             let message = format!(
-                "Server \"{name}\" is busy: {max_concurrency} calls run and \
-                                   {queue} wait; raise servers.{name}.max_concurrency or .queue"
+                "Server \"{name}\" is busy: {max_concurrency} calls are running and {queue} are \
+                 waiting; raise servers.{name}.max_concurrency or .queue"
             );
             Error::new(McpErrorKind::Overloaded, message)
         })?;
@@ -163,8 +163,8 @@ impl ConcurrencyLimit {
             Ok(Ok(permit)) => Ok(permit),
             _ => {
                 let message = format!(
-                    "Server \"{name}\" is busy: the call waited for its turn until its time was \
-                     over (servers.{name}.max_concurrency, and .timeout = {timeout:?})"
+                    "Server \"{name}\" is busy: the call timed out while it waited in the queue \
+                     (servers.{name}.max_concurrency, and .timeout = {timeout:?})"
                 );
                 Err(Error::new(McpErrorKind::Overloaded, message))
             }
@@ -249,7 +249,7 @@ mod tests {
         );
         assert_eq!(limit.queue_len(), 2, "who is refused does not wait");
         let error = third.await.unwrap_err();
-        assert!(error.message.contains("its time was over"), "{error}");
+        assert!(error.message.contains("waited in the queue"), "{error}");
         drop(first);
         assert!(limit.try_acquire().is_none(), "it is the second's turn");
         let permit = second.await.unwrap();

@@ -98,13 +98,14 @@ impl CallDispatcher {
             self.server.metrics().calls.refused.inc(Limit::Breaker);
             let name = &self.server.settings.name;
             let when = match open_state.remaining {
-                left if left.is_zero() => "another call is seeing whether it is back".to_owned(),
-                left => format!("calls are sent again in {}", seconds(left)),
+                left if left.is_zero() => {
+                    "another call is testing whether it has recovered".to_owned()
+                }
+                left => format!("calls resume in {}", seconds(left)),
             };
             let message = format!(
-                "Server \"{name}\" keeps failing, so that this call was not sent \
-                                   (servers.{name}.breaker); {when}. Its last \
-                                   failure: {}",
+                "Server \"{name}\" keeps failing, so this call was not sent \
+                 (servers.{name}.breaker); {when}. Last failure: {}",
                 open_state.reason
             );
             Error::new(McpErrorKind::ServerDown, message)

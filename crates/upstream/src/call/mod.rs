@@ -300,7 +300,7 @@ impl ActiveCall {
                     // The tool may have done something before it wanted to ask.
                     let failure = Error::new(
                         McpErrorKind::ServerProtocol,
-                        "the tool cannot ask on this connection",
+                        "the tool cannot request input on this connection",
                     );
                     if self.try_retry(&Error {
                         retryable: Retryable::After(None),
@@ -402,7 +402,7 @@ impl ActiveCall {
                 .live
                 .max_concurrency;
             error.message = format!(
-                "{}; for {queued:.1} s of that it waited for its turn \
+                "{}; the call spent {queued:.1} s of that in the queue \
                  (servers.{name}.max_concurrency = {max})",
                 error.message
             )

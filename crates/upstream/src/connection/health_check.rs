@@ -57,9 +57,8 @@ impl HealthCheck {
                         let limit = ping.timeout.0;
                         let name = &self.name;
                         return format!(
-                            "it said nothing for all the time of a call, and then left a ping \
-                             unanswered for {limit:?} \
-                             (servers.{name}.ping)"
+                            "it sent nothing during an entire call, and then left a ping \
+                             unanswered for {limit:?} (servers.{name}.ping)"
                         );
                     }
                     (missed, waiting) = (0, None);
@@ -195,7 +194,7 @@ mod tests {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it was never connected anew");
+        panic!("it never connected again");
     }
 
     /// Server whose first connection goes silent once it is open and listed.
@@ -249,7 +248,7 @@ mod tests {
         tokio::time::sleep(MINUTE).await;
         assert!(
             call(&upstream, &caller).await.is_ok(),
-            "it is connected anew"
+            "it is connected again"
         );
     }
 

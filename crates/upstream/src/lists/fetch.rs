@@ -227,7 +227,10 @@ pub async fn list_all(
         }
     }
     for cut in &list.cut {
-        tracing::warn!(method = kind.list_method(), "{cut}; the rest is left out");
+        tracing::warn!(
+            method = kind.list_method(),
+            "list cut off: {cut}; the rest is left out"
+        );
     }
     list.refuse_duplicates(kind);
     Ok(list)
@@ -279,9 +282,9 @@ impl ItemList {
                 self.refuse(
                     name,
                     if item.is_object() {
-                        "it has a key twice"
+                        "it has a duplicate key"
                     } else {
-                        "it is no object"
+                        "it is not an object"
                     },
                 );
                 continue;
@@ -289,7 +292,7 @@ impl ItemList {
             *bytes += item.size_hint();
             if *bytes > limits.max_list.0 {
                 self.cut.push(format!(
-                    "the items are more than {} bytes (max_list)",
+                    "the items have more than {} bytes (max_list)",
                     limits.max_list.0
                 ));
                 return false;
@@ -327,7 +330,7 @@ impl ItemList {
         for key in twice {
             self.refuse(
                 key.to_string(),
-                "its server lists another one of that name before it",
+                "its server lists another item with that name first",
             );
         }
     }

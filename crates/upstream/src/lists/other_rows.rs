@@ -118,7 +118,7 @@ mod tests {
         };
         let refused = vec![RefusedItem {
             item: "d".to_owned(),
-            reason: "it has a key twice".to_owned(),
+            reason: "it has a duplicate key".to_owned(),
         }];
         let other = ItemList {
             items: vec![item("c"), shared.items[1].clone()],

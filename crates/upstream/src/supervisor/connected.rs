@@ -157,7 +157,7 @@ async fn wait_for_end(
                 server = supervised.name(),
                 state,
                 repeated,
-                "connected for a while"
+                "connection is stable again"
             );
         }
         // This branch only logs. It never ends the connection.
@@ -316,8 +316,8 @@ async fn wait_learned(supervised: &SupervisedServer) {
         () = supervised.pool.seen_input_flag.wait_learned() => log_requests(supervised),
         () = supervised.pool.legacy_tools.changed() => {
             let server = supervised.name();
-            tracing::info!(server, "tool cannot ask in the newest revision: it is called in an \
-                                    earlier one from now on");
+            tracing::info!(server, "tool cannot request input in the newest revision: it is called \
+                                    in an earlier one from now on");
         }
         // By now the server offers something.
         () = supervised.lists.other_listed.notified() => report_ready(supervised),

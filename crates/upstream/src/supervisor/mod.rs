@@ -244,7 +244,7 @@ impl Supervisor {
             let names = names.join(", ");
             tracing::info!(
                 server,
-                "variables not passed to the program: {names}; `env` passes those that it needs"
+                "variables not passed to the program: {names}; pass those that it needs with `env`"
             );
         }
     }
@@ -336,7 +336,7 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
             .map(|program| format!("; {program} may still be downloading it"))
             .unwrap_or_default();
         let reason = format!(
-            "it has not answered the handshake for {silent} s{may_be}, and is given up after \
+            "it has not answered the handshake for {silent} s{may_be}; Moongate gives up after \
              {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
         );
         if installer.is_some() && began.elapsed() < DOWNLOAD_TIME {
@@ -368,9 +368,9 @@ fn starting_reason(supervised: &SupervisedServer) -> String {
     }
     match &supervised.server.settings.connect {
         ConnectTarget::Stdio { .. } => {
-            "its program was started and has not answered yet".to_owned()
+            "its program has started but has not answered yet".to_owned()
         }
-        _ => "it is being connected to, and has not answered yet".to_owned(),
+        _ => "it has not answered the connection attempt yet".to_owned(),
     }
 }
 
@@ -411,7 +411,7 @@ async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
             "server stopped until it is needed: {reason}"
         );
     }
-    let reason = format!("{reason}; it is started when it is needed");
+    let reason = format!("{reason}; it starts again when it is needed");
     supervised.set_state(UpstreamState::Stopped, reason, None, Some(Instant::now()));
     tokio::select! {
         // A resource subscription needs a running server. List changes do not: a stopped server has

@@ -109,16 +109,14 @@ fn explain_roots(share: SharingMode) -> &'static str {
     match share {
         SharingMode::Auto => {
             "it asks for its clients' roots: a session that declares them has its own connection, \
-             all other clients use \
-             the server without roots"
+             and all other clients use the server without roots"
         }
         SharingMode::Session => {
             "it asks for its clients' roots, and each session that declares them is asked"
         }
         SharingMode::Principal => {
-            "it asks for its clients' roots, and clients that share a principal cannot be asked \
-             outside of their calls \
-             (share = \"session\" gives each its own connection)"
+            "it asks for its clients' roots, but clients that share a principal cannot be asked \
+             outside their calls (share = \"session\" gives each its own connection)"
         }
     }
 }
@@ -135,7 +133,7 @@ fn explain_ready(supervised: &SupervisedServer) -> String {
         notes.push(explain_roots(supervised.server.settings.options.share).to_owned());
     }
     if notes.is_empty() && !supervised.lists.has_items() {
-        notes.push("it offers nothing: each list that it announces is empty".to_owned());
+        notes.push("it offers nothing: every list that it announces is empty".to_owned());
     }
     notes.join("; ")
 }

@@ -71,7 +71,7 @@ impl FieldPrompt {
                 // 2025-11-25/client/elicitation.mdx: "Clients that support defaults SHOULD
                 // pre-populate form fields with these values."
                 Some(default) => Ok(Some(default.clone())),
-                None if self.0.required => Err("It is required.".to_owned()),
+                None if self.0.required => Err("This field is required.".to_owned()),
                 None => Ok(None),
             };
         }

@@ -95,7 +95,7 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
         // user".
         writeln!(self.output, "  {url}")?;
         // No page is opened by default: the server chose the URL.
-        match self.confirm("Will you open this page, on your own?", false)? {
+        match self.confirm("Will you open this page yourself?", false)? {
             true => Ok(()),
             false => Err(FormAborted::Decline),
         }

@@ -298,7 +298,7 @@ pub(super) const SERVERS: &[FaultRow] = &[
     row(
         "F30",
         "a TLS handshake that stalls",
-        "a server's: the attempt ends at `connect_timeout`, and the next one is made anew; a \
+        "a server's: the attempt ends at `connect_timeout`, and a new one is made; a \
          client's: it is closed at `limits.read_timeout`",
         &[
             "f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals",

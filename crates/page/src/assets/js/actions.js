@@ -66,7 +66,7 @@ function confirmAction({ confirm, verb, typed }) {
   const yes = byId("confirm-yes");
   const name = find(dialog, "input");
   byId("confirm-text").textContent = confirm;
-  yes.textContent = verb || "Go on";
+  yes.textContent = verb || "Continue";
   name.parentElement.hidden = !typed;
   name.value = "";
   yes.disabled = !!typed;

@@ -41,7 +41,7 @@ export function readArguments(section, aloud) {
       if (!text.startsWith("{")) throw new Error("the arguments must be an object");
     } catch (error) {
       text = undefined;
-      errors.push({ node: find(section, "[data-json]"), text: `This is no JSON: ${why(error)}` });
+      errors.push({ node: find(section, "[data-json]"), text: `This is not valid JSON: ${why(error)}` });
     }
   } else {
     text = readField(find(section, "[data-root] > [data-f]"), errors);

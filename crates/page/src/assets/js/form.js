@@ -60,7 +60,7 @@ function readJson(text, fail) {
   try {
     return toText(parse(text));
   } catch (error) {
-    return fail(`This is no JSON: ${why(error)}`);
+    return fail(`This is not valid JSON: ${why(error)}`);
   }
 }
 
@@ -99,8 +99,8 @@ function readNumber(node, text, kind, fail) {
   const number = Number(text);
   if (kind === "integer" && !Number.isInteger(number)) return fail("This is not a whole number.");
   const { above, below } = node.dataset;
-  if (above && number <= Number(above)) return fail(`More than ${above}.`);
-  if (below && number >= Number(below)) return fail(`Less than ${below}.`);
+  if (above && number <= Number(above)) return fail(`Must be more than ${above}.`);
+  if (below && number >= Number(below)) return fail(`Must be less than ${below}.`);
   return within(node, number, "", fail) && text;
 }
 
@@ -125,6 +125,6 @@ function readMembers(node, kind, errors, fail) {
     for (const [name, value] of Object.entries(more)) members.push([name, toText(value)]);
   }
   const set = members.filter(([, text]) => text !== undefined);
-  if (new Set(set.map(([name]) => name)).size < set.length) return fail("A name stands here twice.");
+  if (new Set(set.map(([name]) => name)).size < set.length) return fail("A name is used twice.");
   return `{${set.map(([name, text]) => `${JSON.stringify(name)}:${text}`).join(",")}}`;
 }

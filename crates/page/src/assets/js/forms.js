@@ -70,7 +70,7 @@ async function submit(form, path, method, body) {
 async function save(form) {
   const { under, done, method, changed } = form.dataset;
   const body = bodyOf(form);
-  if (changed !== undefined && !Object.keys(body).length) return say("Nothing is changed.");
+  if (changed !== undefined && !Object.keys(body).length) return say("Nothing has changed.");
   const answer = await submit(form, form.dataset.send || "", method || "POST", under ? { [under]: body } : body);
   if (!answer) return;
   // What was saved is where the next change begins. The reset lets an undo show.
@@ -93,7 +93,7 @@ async function preview(form, probe) {
   clearTimeout(typing);
   if (!Object.keys(body).length) return place.replaceChildren();
   place.ariaBusy = "true";
-  if (probe) place.replaceChildren(element("p", "Asking the server…", "soft"));
+  if (probe) place.replaceChildren(element("p", "Connecting to the server…", "soft"));
   showFailure("");
   try {
     const part = await fetchPart("/parts/preview", JSON.stringify({ ...body, probe }));

@@ -13,7 +13,7 @@ async function request(path, options) {
   const url = new URL(path, location.href);
   if (url.origin !== location.origin) throw new Error("not of this origin");
   const response = await fetch(url, { ...options, credentials: "same-origin", redirect: "error" }).catch(() => {
-    throw new Error("the gateway does not answer. Nothing is known to have changed.");
+    throw new Error("the gateway does not answer, so it is not known whether anything changed.");
   });
   const isPage = (response.headers.get("content-type") || "").startsWith("text/html");
   if (response.ok || isPage) return response;

@@ -79,7 +79,7 @@ function show(block) {
       if (PICTURES.test(block.mimeType) && isBase64(block.data)) {
         const picture = document.createElement("img");
         picture.src = `data:${block.mimeType};base64,${block.data}`;
-        picture.alt = `Picture from the tool, ${block.mimeType}`;
+        picture.alt = `Image from the tool, ${block.mimeType}`;
         return picture;
       }
       return element("p", `Image, ${block.mimeType}: not shown`);
@@ -102,7 +102,7 @@ function show(block) {
       const { uri, text, mimeType } = block.resource || {};
       const line = element("p", `Resource${mimeType ? `, ${mimeType}` : ""}: `);
       line.append(link(String(uri)));
-      part.append(line, text === undefined ? element("p", "It has no text.") : box(String(text), "Resource"));
+      part.append(line, text === undefined ? element("p", "This resource has no text.") : box(String(text), "Resource"));
       return part;
     }
     default: return box(toText(block, ""), "Content");

@@ -54,8 +54,8 @@ async function onEvent(out, kind, data) {
 
 /** @param {HTMLElement} out @param {any} data */
 function showEnd(out, data) {
-  const words = /** @type {Record<string, string>} */ ({ ok: "Done", tool_error: "The tool says that it failed", error: "Error", cancelled: "Stopped" });
-  const time = `${data.ms < 10 ? data.ms.toFixed(1) : Math.round(data.ms)} ms${data.own_ms === null ? "" : ` (ours ${data.own_ms.toFixed(1)})`}`;
+  const words = /** @type {Record<string, string>} */ ({ ok: "Done", tool_error: "The tool reported an error", error: "Error", cancelled: "Stopped" });
+  const time = `${data.ms < 10 ? data.ms.toFixed(1) : Math.round(data.ms)} ms${data.own_ms === null ? "" : ` (${data.own_ms.toFixed(1)} in the gateway)`}`;
   const status = find(out, "[data-status]");
   status.textContent = `${words[data.outcome]}, ${time}${data.bytes === undefined ? "" : `, ${data.bytes} bytes`}`;
   status.className = data.outcome === "ok" ? "green" : "red";
@@ -91,7 +91,7 @@ export async function call(section) {
       await onEvent(out, kind, data);
       ended ||= kind === "done";
     }
-    if (!ended) throw new Error("The stream of this call broke off. Whether the tool ran is not known.");
+    if (!ended) throw new Error("The stream of this call was cut off, so it is not known whether the tool ran.");
   } catch (error) {
     const left = stop.signal.aborted;
     if (!ended) showEnd(out, { outcome: left ? "cancelled" : "error", ms: performance.now() - began, own_ms: null, error: !left && why(error) });

@@ -97,7 +97,7 @@ impl Shape {
         if is_right {
             Ok(())
         } else {
-            Err(format!("has {keyword} with a value of another type"))
+            Err(format!("has {keyword} with a value of the wrong type"))
         }
     }
 }

@@ -99,7 +99,7 @@ impl<'a> References<'a> {
     ) -> Result<Self, CompileProblem> {
         let id = match root.get("$id") {
             Some(Value::String(id)) => normalized(id),
-            Some(id) if is_truthy(id) => return Err("has an $id that is no text".to_owned()),
+            Some(id) if is_truthy(id) => return Err("has an $id that is not a string".to_owned()),
             _ => "",
         };
         let mut found = References {
@@ -143,7 +143,7 @@ impl<'a> References<'a> {
             .get("$id")
             .is_some_and(|id| !id.is_string() && is_truthy(id))
         {
-            return Err("has an $id that is no text".to_owned());
+            return Err("has an $id that is not a string".to_owned());
         }
         if let Some(id) = schema.get("$id").and_then(Value::as_str) {
             let id = joined(&inner, id, budget)?;
@@ -163,7 +163,7 @@ impl<'a> References<'a> {
                 .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
                 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
             if !is_right {
-                return Err(format!("has a wrong anchor ({})", short(anchor)));
+                return Err(format!("has an invalid anchor ({})", short(anchor)));
             }
             self.insert(format!("{}#{anchor}", inner.text), schema)?;
         }
@@ -173,7 +173,7 @@ impl<'a> References<'a> {
     fn insert(&mut self, name: String, schema: &'a Value) -> Result<(), CompileProblem> {
         if self.named.len() == NAMES_MAX || name.len() > NAME_BYTES_MAX {
             return Err(format!(
-                "has more than {NAMES_MAX} names, or one of more than {NAME_BYTES_MAX} bytes"
+                "has more than {NAMES_MAX} names, or a name of more than {NAME_BYTES_MAX} bytes"
             ));
         }
         match self.named.entry(name) {
@@ -182,7 +182,7 @@ impl<'a> References<'a> {
                 Ok(())
             }
             Entry::Occupied(taken) => Err(format!(
-                "has two schemas of one name ({})",
+                "has two schemas with the same name ({})",
                 short(taken.key())
             )),
         }
@@ -213,7 +213,7 @@ impl<'a> References<'a> {
             }
         }
         Err(format!(
-            "has references that lead in a circle ({})",
+            "has circular references ({})",
             short(text_of(reference))
         ))
     }
@@ -283,7 +283,7 @@ impl<'a> References<'a> {
 }
 
 fn missing_target(reference: &str) -> CompileProblem {
-    format!("has a reference into nothing ({})", short(reference))
+    format!("has an unresolved reference ({})", short(reference))
 }
 
 /// Returns the text of a reference, which was seen to be one.

@@ -36,7 +36,7 @@ pub(crate) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
     }
     state.metrics.calls.refused.inc(Limit::Streams);
     let message = format!(
-        "There are {} streams, and no more are allowed (limits.streams)",
+        "The limit of {} streams is reached (limits.streams)",
         state.streams_max
     );
     Err(Error::new(McpErrorKind::Overloaded, message))

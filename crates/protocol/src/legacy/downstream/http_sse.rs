@@ -82,7 +82,7 @@ impl Dialect for HttpSseDialect {
 /// "If it fails with \"405 Method Not Allowed\"" it comes back with a GET
 /// (2025-11-25/basic/transports.mdx, Backwards Compatibility).
 fn not_allowed() -> Response<Body> {
-    let message = "Method not allowed: HTTP+SSE begins with a GET; Streamable HTTP is at /mcp";
+    let message = "Method not allowed: HTTP+SSE starts with a GET; Streamable HTTP is at /mcp";
     let mut response = json_response(
         405,
         [encode::encode_error(
@@ -263,7 +263,7 @@ async fn reserve(
         }),
         Err(_) => {
             let message =
-                "The client does not read its event stream; no more is answered until it does";
+                "The client does not read its event stream; nothing more is answered until it does";
             Err(LegacyRefusal {
                 id: refusal::request_id(payload),
                 error: Error::new(McpErrorKind::Overloaded, message),

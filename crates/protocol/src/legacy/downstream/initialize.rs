@@ -43,7 +43,7 @@ pub(crate) fn initialize(
         .map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
     let mut response = json_response(200, initialize_result(request, &session, endpoint));
     let id = HeaderValue::from_str(&session.identity.id)
-        .map_err(|_| Error::internal("the session id is no header value"))?;
+        .map_err(|_| Error::internal("the session id is not a valid header value"))?;
     response.headers_mut().insert(SESSION_HEADER, id);
     Ok(response)
 }

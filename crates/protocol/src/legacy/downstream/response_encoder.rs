@@ -341,7 +341,7 @@ impl LegacyEncoder {
         // A plain JSON response holds one message, so a request to the client has no place in it.
         if !self.stream {
             return refuse_input(
-                "The client does not accept event streams, on which it could be asked".to_owned(),
+                "The client cannot be asked because it does not accept event streams".to_owned(),
                 InputOutcome::NotReadable,
             );
         }
@@ -352,7 +352,7 @@ impl LegacyEncoder {
             .expect_response(input_request.progress.clone())
         {
             None => refuse_input(
-                "Too many requests wait for this client's answers".to_owned(),
+                "Too many requests are waiting for this client's answers".to_owned(),
                 InputOutcome::TooMany,
             ),
             Some((id, receiver)) => {

@@ -54,8 +54,8 @@ pub(crate) async fn wait_for_store(
     tokio::time::timeout(RESTORE_TIME, sessions.until_restored())
         .await
         .err()?;
-    let message = "The gateway has just started, and the one before still has the sessions; try \
-                   again (gateway.state)";
+    let message = "The gateway has just started, and the previous process still holds the \
+                   sessions; try again (gateway.state)";
     let mut response =
         refusal::error_response(None, &Error::new(McpErrorKind::Overloaded, message));
     response
@@ -168,8 +168,8 @@ pub(crate) fn resume(
     let Some(request) = session.missed.take_lost_request(stream) else {
         return Ok(get_stream::open_stream(session, endpoint, state, None)?);
     };
-    let message = "The gateway was restarted while the call ran: its answer is lost, and the call \
-                   may have run";
+    let message = "The gateway was restarted during the call: its answer is lost, and the call may \
+                   have run";
     let error = encode::encode_error(Some(&request), &Error::new(McpErrorKind::Internal, message));
     Ok(lost_response(sse::encode_event(&error)))
 }

@@ -147,8 +147,8 @@ async fn wait_elapsed(time: Option<Duration>) {
 pub(crate) fn unknown_event() -> Error {
     Error::new(
         McpErrorKind::InvalidRequest,
-        "Bad request: what follows this Last-Event-ID is not kept, or not any more (limits.replay, \
-         limits.replay_time)",
+        "Bad request: the events after this Last-Event-ID were not kept, or are no longer \
+         available (limits.replay, limits.replay_time)",
     )
 }
 

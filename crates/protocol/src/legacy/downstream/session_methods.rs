@@ -101,7 +101,7 @@ fn begin_subscription(
     if let Some(name) = notifications.acknowledged.unoffered {
         // A method that the server does not have: 2025-11-25/server/resources.mdx, Capabilities,
         // makes it optional.
-        let message = format!("Server \"{name}\" offers no subscriptions to its resources");
+        let message = format!("Server \"{name}\" does not support resource subscriptions");
         return Err(Error::new(McpErrorKind::UnknownMethod, message));
     }
     if !notifications.acknowledged.uris.contains(uri) {

@@ -126,7 +126,7 @@ impl SessionRequest<'_> {
         let revision = self.session.identity.revision();
         if !profile(revision).is_some_and(|p| p.batches) {
             let message = format!(
-                "Invalid request: revision {revision} has no batches; send each message on its own"
+                "Invalid request: revision {revision} has no batches; send each message by itself"
             );
             return Err(Error::new(McpErrorKind::InvalidRequest, message));
         }

@@ -68,7 +68,7 @@ fn collect_inputs(
         if !make_room(&mut all, caller.principal.id) {
             let name = &server.options.server;
             let message = format!(
-                "Server \"{name}\" has {TASKS_MAX} tasks that wait for input, the most there may be"
+                "Server \"{name}\" has reached its limit of {TASKS_MAX} tasks that wait for input"
             );
             return Err(Error::new(McpErrorKind::Overloaded, message));
         }
@@ -175,7 +175,7 @@ fn accept_request(
         };
         count_outcome(&server, kind, outcome);
         let message = match is_supported {
-            true => "Too many questions wait for the client already".to_owned(),
+            true => "Too many requests are already waiting for the client".to_owned(),
             false => format!("The client did not declare {}", kind.capability()),
         };
         let error = RpcError {

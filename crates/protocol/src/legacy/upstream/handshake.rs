@@ -24,9 +24,8 @@ use moongate_model::ServerDescription;
 use moongate_transport::{HeaderList, Link, LinkError, OutgoingMessage};
 
 /// Note on a server that took the handshake only without capabilities.
-const ASKS_NOTHING: &str = "it refuses the handshake of a client that has capabilities, so it can \
-                            ask its clients for \
-    nothing (elicitation, sampling, roots)";
+const ASKS_NOTHING: &str = "it refuses handshakes that declare capabilities, so it cannot ask its \
+                            clients for anything (elicitation, sampling, roots)";
 
 /// Result of the handshake.
 pub(crate) struct LegacyNegotiated {

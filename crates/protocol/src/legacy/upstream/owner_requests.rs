@@ -33,7 +33,7 @@ impl LegacyConnection {
                 .asks
                 .inc((InputKindName("any"), InputOutcome::TooMany));
             let message = format!(
-                "{OWNER_REQUESTS_MAX} requests wait for this client, and no more are allowed"
+                "The limit of {OWNER_REQUESTS_MAX} requests that wait for this client is reached"
             );
             let error = RpcError {
                 code: code::METHOD_NOT_FOUND,

@@ -236,8 +236,8 @@ async fn on_request(
         tracing::debug!(server = name, method = %request.method, "server request refused: it \
             belongs to no single open call");
         let message = format!(
-            "Not available: the request cannot be told to belong to one client's call \
-             (servers.{name}.share = \"session\" gives each client a connection of its own)"
+            "Not available: the request does not clearly belong to one client's call \
+             (servers.{name}.share = \"session\" gives each client its own connection)"
         );
         let error = RpcError {
             code: code::METHOD_NOT_FOUND,

@@ -35,7 +35,7 @@ impl LegacyConnection {
             })
         });
         renewal.await.unwrap_or_else(|_| {
-            Err(LinkError::Closed("the renewal of the session broke off".to_owned()).into())
+            Err(LinkError::Closed("the session renewal was aborted".to_owned()).into())
         })
     }
 

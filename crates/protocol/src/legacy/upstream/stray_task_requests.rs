@@ -28,7 +28,7 @@ impl LegacyConnection {
                 .inputs
                 .asks
                 .inc((InputKindName("any"), InputOutcome::Unattributed));
-            let message = "Nobody waits for the task that asks";
+            let message = "No client is waiting for the task that asks";
             let error = RpcError {
                 code: code::METHOD_NOT_FOUND,
                 message: message.into(),

@@ -31,7 +31,7 @@ pub(crate) async fn read_detailed(
     let Some(task) = &mut outcome.task else {
         return Err(call_error::protocol_error(
             &server.options.server,
-            "the answer to tasks/get is no task",
+            "the answer to tasks/get is not a task",
         ));
     };
     match task.status {

@@ -86,7 +86,7 @@ impl Dialect for ModernDialect {
         } else {
             let error = Error::new(
                 McpErrorKind::InvalidRequest,
-                "Method not allowed: this revision has POST only",
+                "Method not allowed: this revision allows only POST",
             );
             let mut response = json_response(405, [encode::encode_error(None, &error)]);
             // RFC 9110, section 15.5.6: "The origin server MUST generate an Allow header field in a

@@ -226,8 +226,8 @@ impl InputRound<'_> {
             .collect();
         let parked = ParkedCall { exchange, inputs };
         let Some(ticket) = self.state.parked_calls.park(self.owner(), parked) else {
-            let message = "The server asks for input while it waits, and no call may be kept for \
-                           that (limits.parked)";
+            let message = "The server asks for input while it waits, but the limit of parked calls \
+                           is reached (limits.parked)";
             let error = Error::new(McpErrorKind::Overloaded, message);
             return (200, vec![encode::encode_error(Some(self.id), &error)]);
         };

@@ -181,14 +181,14 @@ pub(crate) fn state_error(refused: SealError, state: &DownstreamState) -> Error 
     let why = match refused {
         // One text for both: an own text for another caller's state would confirm that it exists.
         SealError::Foreign | SealError::OtherCaller => {
-            "it was not given out here, or was changed, or the gateway was restarted since"
+            "it was not issued here, was changed, or is older than the last restart of the gateway"
         }
         SealError::OtherRequest => {
-            "it was given out for another request: a retry repeats its name and arguments"
+            "it was issued for another request: a retry must repeat the name and arguments"
         }
         SealError::Expired => {
-            "it is expired, or was used before, or the call that it belongs to ended with a \
-             restart of the gateway"
+            "it has expired, was used before, or belongs to a call that a restart of the \
+             gateway ended"
         }
     };
     Error::new(

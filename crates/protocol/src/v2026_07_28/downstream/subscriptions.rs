@@ -53,7 +53,7 @@ pub(crate) fn open_stream(
         return Err(Error::new(
             McpErrorKind::Overloaded,
             format!(
-                "There are {} streams, and no more are allowed (limits.streams)",
+                "The limit of {} streams is reached (limits.streams)",
                 state.streams_max
             ),
         ));

@@ -104,12 +104,12 @@ pub(super) fn read_request(
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
         RpcPayload::One(RpcMessage::Response(_)) => {
             return Err(wrong_body(
-                "a response, and this revision has none of clients",
+                "a response, but clients send none in this revision",
             ));
         }
         RpcPayload::Batch(_) => {
             return Err(wrong_body(
-                "a batch, and this revision has none; send each message by itself",
+                "a batch, but this revision has none; send each message by itself",
             ));
         }
     };

@@ -153,7 +153,7 @@ impl ModernCall {
                 Ok(responses) => Box::pin(self.retry(&responses, state)).await,
                 Err(_) => Err(Error::new(
                     McpErrorKind::Cancelled,
-                    "The client did not answer what the server asked",
+                    "The client did not answer the server's request",
                 )),
             },
             RoundPhase::NotSent => {
@@ -348,7 +348,7 @@ impl ModernCall {
                 McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)
             )
         {
-            return Err(self.protocol_error("it answered with a task where none may be"));
+            return Err(self.protocol_error("it answered with a task where none is allowed"));
         }
         // The task first: its `ttlMs` isn't a cache hint.
         let task = tasks::read_task(&mut result)

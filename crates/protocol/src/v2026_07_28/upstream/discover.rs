@@ -58,7 +58,7 @@ pub(crate) async fn discover(
             .filter_map(|v| v.as_text().map(|t| t.to_string()))
             .collect();
         return Err(ConnectError::NoCommonRevision(format!(
-            "it speaks only {}, none of which is known here",
+            "it speaks only {}, none of which Moongate knows",
             supported.join(", ")
         )));
     }

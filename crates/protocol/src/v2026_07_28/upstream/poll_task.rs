@@ -146,7 +146,7 @@ impl TaskPoll {
             .ok_or_else(|| {
                 Error::new(
                     McpErrorKind::Cancelled,
-                    "The client did not answer what the server asked",
+                    "The client did not answer the server's request",
                 )
             })?;
         let mut input_responses = JsonObject::new();
@@ -185,13 +185,13 @@ impl TaskPoll {
                     result.remove("resultType");
                     Ok(Outcome::from_result(result))
                 }
-                None => Err(self.protocol_error("the result of a task is no object")),
+                None => Err(self.protocol_error("the result of a task is not an object")),
             },
             (_, Some(Err(error))) => match rpc_error(&error) {
                 Some(error) => Err(Error::from_server(error)),
                 None => Err(self.protocol_error("the error of a task has no code or no message")),
             },
-            (_, None) => Err(self.protocol_error("a task is over without a result")),
+            (_, None) => Err(self.protocol_error("a task ended without a result")),
         }
     }
 
@@ -227,7 +227,7 @@ async fn read_state(
         Some(task) => Ok(*task),
         None => Err(call_error::protocol_error(
             &server.options.server,
-            "the answer to tasks/get is no task",
+            "the answer to tasks/get is not a task",
         )),
     }
 }

@@ -382,7 +382,7 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
                 server,
                 seen,
                 sample = logs::sample(line),
-                "server sent a line that is no message; skipped"
+                "server sent a line that is not a message; skipped"
             );
         }
     })

@@ -123,8 +123,8 @@ impl ExtraItems {
             (count, bytes) = (count + 1, bytes + item.size_hint());
             if count > EXTRA_ITEMS_MAX || bytes > EXTRA_BYTES_MAX {
                 tracing::warn!(
-                    "server: what its connections add to its lists is more than {EXTRA_ITEMS_MAX} \
-                     items or {EXTRA_BYTES_MAX} bytes; the rest is left out"
+                    "dedicated connections list more than {EXTRA_ITEMS_MAX} extra items or \
+                     {EXTRA_BYTES_MAX} bytes; the rest is left out"
                 );
                 break;
             }

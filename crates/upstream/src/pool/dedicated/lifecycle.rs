@@ -36,12 +36,12 @@ pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error 
     let left = cooldown.until.saturating_duration_since(Instant::now());
     let when = match left.is_zero() {
         true => String::new(),
-        false => format!("; the next attempt can be made in {}", seconds(left)),
+        false => format!("; the next attempt is possible in {}", seconds(left)),
     };
     Error::new(
         McpErrorKind::ServerDown,
         format!(
-            "Server \"{server}\" cannot be connected: {}{when}",
+            "Server \"{server}\" failed to connect: {}{when}",
             cooldown.reason
         ),
     )

@@ -68,7 +68,7 @@ impl DedicatedPool {
         match use_guard.0.opened.get() {
             Some(Ok(connection)) => Ok((connection.clone(), use_guard)),
             Some(Err(error)) => Err(error.clone()),
-            None => Err(Error::internal("the attempt to connect broke off")),
+            None => Err(Error::internal("the attempt to connect was aborted")),
         }
     }
 
@@ -111,8 +111,8 @@ impl DedicatedPool {
                         .refused
                         .inc(Limit::MaxConnections);
                     let message = format!(
-                        "Server \"{name}\" has {max} connections for single clients, all in use, \
-                         and no more are allowed (servers.{name}.max_connections)"
+                        "Server \"{name}\" has reached its limit of {max} dedicated connections, \
+                         and all are in use (servers.{name}.max_connections)"
                     );
                     return Err(Error::new(McpErrorKind::Overloaded, message));
                 }

@@ -62,7 +62,8 @@ impl LegacyCall {
             return None;
         }
         let message =
-            "Not available: other clients use this connection, and roots are one client's".into();
+            "Not available: other clients use this connection, and roots belong to one client"
+                .into();
         Some(Err(RpcError {
             code: code::METHOD_NOT_FOUND,
             message,
@@ -120,11 +121,8 @@ impl LegacyCall {
 
 /// Creates the error for a call that asked too often.
 fn too_many_inputs() -> RpcError {
-    let message = format!(
-        "This call asked for input {INPUT_REQUESTS_MAX} times already, and no more \
-                         is allowed"
-    )
-    .into();
+    let message =
+        format!("This call has reached its limit of {INPUT_REQUESTS_MAX} input requests").into();
     RpcError {
         code: code::INVALID_REQUEST,
         message,
