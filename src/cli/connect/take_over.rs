@@ -85,6 +85,14 @@ fn print_stay(path: &Path, why: &str) {
     ));
 }
 
+/// Describes an entry that does not reach all of this gateway.
+fn partial_reach(name: &str) -> String {
+    format!(
+        "its entry `{name}` reaches only part of this gateway, or does not lead to this config's \
+         gateway"
+    )
+}
+
 /// Returns how much of this gateway the file's own entry reaches, and the entry's name.
 fn entry_reach(
     file: &ClientFile,
@@ -132,11 +140,7 @@ async fn take_over_file(
     let (reach, name) = entry_reach(&file, config, &own)?;
     if reach == GatewayReach::Part {
         // Another entry would offer what is left out there on purpose.
-        let why = format!(
-            "its entry `{name}` reaches only part of this gateway, or does not lead to this \
-             config's gateway"
-        );
-        print_stay(path, &why);
+        print_stay(path, &partial_reach(&name));
         return Ok(());
     }
     let has_own = reach == GatewayReach::All;
