@@ -12,6 +12,7 @@ pub mod open_files;
 pub mod foreign_file;
 pub mod port_owner;
 pub mod private_file;
+pub mod resident_memory;
 pub mod service_manager;
 pub mod signals;
 pub mod tcp_socket;

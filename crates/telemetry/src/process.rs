@@ -38,7 +38,7 @@ pub(crate) fn usage() -> ProcessUsage {
         cpu_seconds: cpu_seconds().unwrap_or_default(),
         resident_bytes: resident().unwrap_or_default(),
         open_fds: fds as f64,
-        threads: status("Threads:").unwrap_or_default(),
+        threads: threads().unwrap_or_default(),
         heap_bytes: HEAP_READER.get().and_then(|read| read()),
     }
 }
@@ -62,11 +62,13 @@ fn cpu_seconds() -> Option<f64> {
 
 /// Returns the resident memory, in bytes.
 pub(super) fn resident() -> Option<f64> {
-    Some(status("VmRSS:")? * 1024.0)
+    moongate_platform::resident_memory::resident_bytes().map(|bytes| bytes as f64)
 }
 
-fn status(field: &str) -> Option<f64> {
+fn threads() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    line.trim().trim_end_matches(" kB").trim().parse().ok()
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"))?;
+    line.trim().parse().ok()
 }
