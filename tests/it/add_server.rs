@@ -127,7 +127,7 @@ async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
     for (args, part) in [
         (&["add", "files"][..], "files needs DIR"),
         (&["add", "files", "nowhere"], "there is no folder"),
-        (&["add", "deepwiki", "x"], "too much"),
+        (&["add", "deepwiki", "x"], "too many"),
         (&["add", "deepwik"], "is it `moongate add deepwiki`?"),
         (&["add", "team", "https://a.example/mcp", "b"], "too much"),
         (

@@ -28,7 +28,7 @@ const UNUSABLE: [(&str, &str, &str); 9] = [
     (
         "asks",
         r#"{"command": "d", "args": ["${command:x}"]}"#,
-        "not the name of a variable",
+        "is not a variable name",
     ),
     ("empty", "{}", "neither"),
     ("no-url", r#"{"url": ""}"#, "does not start with"),

@@ -56,7 +56,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         OtherWriters::Group => "everybody in its group",
     });
     if let Some(who) = who {
-        let message = format!("{who} may write {shown}, and with it start programs here");
+        let message = format!("{who} can write to {shown}, and so can start programs here");
         faults.warn(
             ProblemKind::Access,
             span,
@@ -71,7 +71,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         .unwrap_or(FilePath::new("."));
     if private_file::is_open_folder(parent) {
         let message = format!(
-            "everybody on this machine may replace {shown}, and with it start programs here"
+            "everybody on this machine can replace {shown}, and so can start programs here"
         );
         faults.warn(
             ProblemKind::Access,
@@ -144,7 +144,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
     // `@latest` pins nothing.
     let bare = word.strip_suffix("@latest").unwrap_or(word);
     let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
-    let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
+    let fix = format!("pin the version that you reviewed: `{bare}{mark}1.2.3`");
     faults
         .for_setting(path)
         .warn(ProblemKind::Package, args[at].span, message, fix);
@@ -159,14 +159,14 @@ fn home_of_shell(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCol
     for (at, arg) in args.iter().enumerate() {
         if arg.as_text().is_some_and(|text| text.starts_with("~/")) {
             let message = format!(
-                "`{}` begins with `~`, which only a shell replaces",
+                "`{}` starts with `~`, which only a shell expands",
                 path.item(at)
             );
             faults.for_setting(&path).warn(
                 ProblemKind::Reference,
                 arg.span,
                 message,
-                "write `${HOME}` in place of `~`",
+                "write `${HOME}` instead of `~`",
             );
         }
     }
@@ -228,10 +228,9 @@ fn variable(node: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector)
         (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some(name)
     });
     if let Some(name) = name {
-        let message = format!("`{path}` has `${name}`, which is not replaced");
-        let fix = format!(
-            "write `${{{name}}}` for the variable, or `$${name}` for the characters themselves"
-        );
+        let message = format!("`{path}` contains `${name}`, which is not expanded");
+        let fix =
+            format!("write `${{{name}}}` for the variable, or `$${name}` for the literal text");
         faults
             .for_setting(path)
             .warn(ProblemKind::Reference, node.span, message, fix);

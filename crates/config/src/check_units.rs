@@ -91,7 +91,7 @@ fn check_size(
 
 fn check_rate(text: &str, node: &ConfigNode, path: &ConfigPath) -> Result<(), UnitProblem> {
     units::rate(text).map(drop).map_err(|wrong| {
-        let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
+        let fix = "write a rate, such as \"100/min\" or \"10/s\"; \"0\" means no limit";
         (
             format!("`{path}`: {} {wrong}", quoted_value(node, path)),
             fix.to_owned(),
@@ -127,7 +127,7 @@ mod tests {
                 "read_timeout = \"0s\"",
                 "`limits.read_timeout` cannot be zero",
             ),
-            ("rate = \"5\"", "\"5\" has no time"),
+            ("rate = \"5\"", "\"5\" has no unit of time"),
         ] {
             let shown = errors(&format!("[limits]\n{line}\n"));
             assert!(

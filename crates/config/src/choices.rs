@@ -33,7 +33,7 @@ pub(super) enum AddressOrSwitch {
 pub(super) enum StateKind {
     /// In a file; the gateway does not start without it.
     Embedded,
-    /// Nowhere: a restart forgets.
+    /// Nowhere: a restart forgets everything.
     Memory,
 }
 
@@ -41,7 +41,7 @@ pub(super) enum StateKind {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
-    /// Streamable HTTP, or HTTP+SSE where the server has only that.
+    /// Streamable HTTP, or HTTP+SSE if the server has only that.
     Auto,
     /// Streamable HTTP.
     Http,
@@ -76,7 +76,7 @@ impl ServerKind {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Schemas {
-    /// As their servers spell them.
+    /// As the servers define them.
     AsIs,
     /// Without `oneOf`, `anyOf` and `allOf` at the top, which model APIs refuse; the same arguments
     /// are valid.
@@ -110,7 +110,7 @@ pub enum DiscoveryMode {
 pub(super) enum Calls {
     /// None.
     Off,
-    /// Those that failed, or whose tool says so.
+    /// Calls that fail, or whose tool reports an error.
     Errors,
     /// All.
     All,

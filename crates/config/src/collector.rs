@@ -139,7 +139,7 @@ fn resolve(
         origin: ProblemOrigin::Nowhere,
         snippet: None,
         message: format!("there are {unshown} more problems"),
-        fix: "correct the first ones, and look again".to_owned(),
+        fix: "fix the first ones, then check again".to_owned(),
         server: None,
     }));
     problems

@@ -16,12 +16,16 @@ pub fn json_schema() -> String {
     root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
     // A gateway also reads files of clients, so an editor must not mark their keys as mistakes.
     for name in client_formats::SERVER_MAPS {
-        root[name] = json!({ "type": ["object", "array"], "description": "The servers of a \
-            client's file, in its form." });
+        root[name] = json!({
+            "type": ["object", "array"],
+            "description": "Servers in the format of a client's file.",
+        });
     }
     for name in ["mcp", "mcp.servers"] {
-        root[name] = json!({ "type": ["object", "array"], "description": "The servers of a \
-            client's file, in its form." });
+        root[name] = json!({
+            "type": ["object", "array"],
+            "description": "Servers in the format of a client's file.",
+        });
     }
     root["mcpServers"] = json!({ "anyOf": [servers, { "type": ["object", "array"] }] });
     let server = &mut schema["$defs"]["Server"]["properties"];
@@ -31,7 +35,7 @@ pub fn json_schema() -> String {
     server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
     server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
     server["type"] =
-        json!({ "enum": client_formats::type_names(), "description": "What the server is." });
+        json!({ "enum": client_formats::type_names(), "description": "Kind of server." });
     server["protocol"]["description"] = json!(
         "`auto` for the era of each client, `newest` for one era, or the protocol revision to \
          speak (a date)."

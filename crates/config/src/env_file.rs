@@ -34,7 +34,7 @@ fn parse_assignment(line: &str) -> Result<(&str, String), &'static str> {
     let assignment = line.strip_prefix("export ").map_or(line, str::trim_start);
     let (name, value) = assignment.split_once('=').ok_or("it has no `=`")?;
     if !is_name(name) {
-        return Err("what stands before `=` is not the name of a variable");
+        return Err("the text before `=` is not a variable name");
     }
     let value = unquoted(value.trim()).ok_or("its quotes do not match")?;
     Ok((name, value))
@@ -135,7 +135,7 @@ mod tests {
             parse(text).unwrap_err(),
             EnvLineError {
                 line: 4,
-                why: "what stands before `=` is not the name of a variable"
+                why: "the text before `=` is not a variable name"
             }
         );
         let found = parse(&text.replace("B = ", "B=")).unwrap();

@@ -42,7 +42,7 @@ pub(super) fn read_variables<'a>(
         }
     };
     if private_file::is_readable_by_others(&path) {
-        let message = format!("others on this machine can read {shown}, which has secrets");
+        let message = format!("others on this machine can read {shown}, which contains secrets");
         faults.warn(
             ProblemKind::Access,
             node.span,
@@ -79,8 +79,8 @@ struct UnusableFile {
 }
 
 fn read(path: &Path, options: &LoadOptions<'_>) -> Result<BTreeMap<String, String>, UnusableFile> {
-    const FIX: &str =
-        "write one `NAME=value` a line, readable by the gateway's user, or remove the key";
+    const FIX: &str = "write one `NAME=value` per line, in a file that the gateway's user can \
+                       read, or remove the key";
     let text = match options.texts.get(path) {
         Some(text) => Ok(text.clone()),
         None => foreign_file::read_text(path, SIZE_MAX),

@@ -24,7 +24,7 @@ const SECRET_BYTES_MAX: u64 = 1 << 20;
 const NESTED_MAX: usize = 16;
 
 /// Problem of a reference without an end.
-const UNCLOSED: &str = "a `${` without its `}`";
+const UNCLOSED: &str = "a `${` without a `}`";
 
 /// Sources of references.
 pub(super) struct ReferenceLookup<'a> {
@@ -151,7 +151,7 @@ fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
         match c {
             '{' if before == '$' && depth == NESTED_MAX => {
                 let message = format!("more than {NESTED_MAX} references are nested");
-                let fix = "give the innermost default by itself".to_owned();
+                let fix = "write out the innermost default".to_owned();
                 return Err(DanglingReference {
                     kind: ProblemKind::Value,
                     message,
@@ -168,7 +168,7 @@ fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
     Err(DanglingReference {
         kind: ProblemKind::Value,
         message: UNCLOSED.to_owned(),
-        fix: "close it, or write `$${` for the characters themselves".to_owned(),
+        fix: "close it, or write `$${` for a literal `${`".to_owned(),
     })
 }
 
@@ -201,7 +201,8 @@ fn reference(
         return Err(DanglingReference {
             kind: ProblemKind::Value,
             message: format!(
-                "`${{{name}}}` is the folder that is open in an editor, and a gateway has none"
+                "`${{{name}}}` is the folder that is open in an editor, which a gateway does not \
+                 have"
             ),
             fix: "write the path".to_owned(),
         });
@@ -236,15 +237,14 @@ fn not_a_name(name: &str) -> DanglingReference {
     if name.starts_with("input:") {
         return DanglingReference {
             kind: ProblemKind::Value,
-            message: "inputs that an editor asks for are not available to a daemon".to_owned(),
+            message: "inputs that an editor prompts for are not available to a daemon".to_owned(),
             fix: "use an environment variable, `${NAME}`, or a file, `${file:/path}`".to_owned(),
         };
     }
     DanglingReference {
         kind: ProblemKind::Value,
-        message: "what stands between `${` and `}` is not the name of a variable".to_owned(),
-        fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or \
-              `$${` for the characters themselves"
+        message: "the text between `${` and `}` is not a variable name".to_owned(),
+        fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or `$${` for a literal `${`"
             .to_owned(),
     }
 }
@@ -275,7 +275,7 @@ fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Danglin
             ),
             fix: fix_or(
                 &error,
-                "create it as UTF-8 text that the gateway's user may read, or correct the path",
+                "create it as UTF-8 text that the gateway's user can read, or correct the path",
             ),
         })?;
     // Editors end a file with a line break, which belongs to no secret.

@@ -27,7 +27,7 @@ pub(super) struct ConfigFile {
     pub(super) gateway: Gateway,
     /// How the servers' names are exposed.
     pub(super) names: NameSettings,
-    /// Settings of every server that does not have its own.
+    /// Settings for every server that does not set its own.
     pub(super) defaults: ServerOptions,
     /// The servers behind the gateway, by name: letters, digits, `-` and `_`.
     pub(super) servers: BTreeMap<String, Server>,
@@ -39,7 +39,7 @@ pub(super) struct ConfigFile {
     pub(super) admin: Admin,
     /// What clients can make grow.
     pub(super) limits: LimitSettings,
-    /// What the gateway tells about itself.
+    /// What the gateway reports about itself.
     pub(super) telemetry: Telemetry,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct ConfigFile {
 #[serde(default)]
 #[cfg_attr(test, schemars(rename = "Names"))]
 pub struct NameSettings {
-    /// Stands between prefix and name: letters, digits, `-`, `_`.
+    /// The text between prefix and name: letters, digits, `-`, `_`.
     #[cfg_attr(test, schemars(length(min = 1, max = 8)))]
     pub separator: String,
     /// The longest exposed name, in bytes. Longer names are cut and get a stable hash.
@@ -71,23 +71,23 @@ impl Default for NameSettings {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct View {
-    /// Names of servers. Default: all.
+    /// Server names. Default: all.
     pub(super) servers: Option<Vec<String>>,
     /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
     /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call
     /// the others. Default: `"full"`.
     pub(super) discovery: Option<DiscoveryMode>,
-    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
-    /// Default: none.
+    /// Tools that search mode still lists: patterns over exposed names. `!` excludes. Default:
+    /// none.
     pub(super) always: Option<Vec<String>>,
     /// Options of search mode.
     pub(super) search: SearchSettings,
-    /// As `gateway.schema`, for this view. Default: `gateway.schema`.
+    /// Like `gateway.schema`, for this view. Default: `gateway.schema`.
     pub(super) schema: Option<Schemas>,
 }
 
-/// What the gateway tells about itself.
+/// What the gateway reports about itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -95,7 +95,7 @@ pub(super) struct Telemetry {
     /// A level (`error`, `warn`, `info`, `debug`, `trace`), or a list such as
     /// `info,moongate=debug`.
     pub(super) log: String,
-    /// The form of a log line.
+    /// The format of a log line.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) log_format: LogFormat,
     /// Calls that have a line in the log: none, those that fail, or all. The line never holds

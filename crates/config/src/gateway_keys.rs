@@ -16,20 +16,20 @@ use moongate_units::DurationSetting;
 #[serde(default)]
 pub(super) struct Gateway {
     /// Where clients connect: an address, `unix:PATH`, `systemd`, `systemd:NAME`, `tcp:ADDRESS` for
-    /// clients that write one message a line, or a list of these.
+    /// clients that write one message per line, or a list of these.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) listen: OneOrMore,
-    /// Where the admin listener listens. `false` switches it off.
+    /// The address of the admin listener. `false` switches it off.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) admin: AddressOrSwitch,
     /// The mode of Unix socket files, in octal.
     #[cfg_attr(test, schemars(regex(pattern = "^([0-7]{3,4}|.*\\$\\{.*)$")))]
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) socket_mode: String,
-    /// Lets a second process listen on the same port, to take over.
+    /// Lets a second process listen on the same port so that it can take over.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) reuse_port: bool,
-    /// Certificate and key. Clients then connect by https.
+    /// Certificate and key. Clients then connect over HTTPS.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) tls: Option<Tls>,
     /// The URL that clients see. Its host is allowed in `Host`.
@@ -42,9 +42,10 @@ pub(super) struct Gateway {
     pub(super) allowed_origins: Vec<String>,
     #[serde(flatten)]
     pub(super) times: GatewayTimes,
-    /// When Moongate reads the config again.
+    /// When Moongate reloads the config.
     pub(super) reload: ReloadSettings,
-    /// Where lists, sessions and keys survive a restart. Default: in a file, if there can be one.
+    /// Where lists, sessions and keys are kept for a restart. Default: in a file, if there can be
+    /// one.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     #[cfg_attr(test, schemars(example = &"embedded"))]
     pub(super) state: Option<StateKind>,
@@ -53,7 +54,8 @@ pub(super) struct Gateway {
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     #[cfg_attr(test, schemars(example = &"/var/lib/moongate"))]
     pub(super) state_dir: Option<String>,
-    /// A file with variables for references, one `NAME=value` a line. Those of the process win.
+    /// A file with variables for references, one `NAME=value` per line. The process's variables
+    /// take precedence.
     #[cfg_attr(test, schemars(example = &"moongate.env"))]
     pub(super) env_file: Option<String>,
     /// How lists show input schemas. `"compatible"`: without `oneOf`, `anyOf`, `allOf` at the top.
@@ -61,7 +63,7 @@ pub(super) struct Gateway {
     /// How clients of `/mcp` find tools: `"full"` lists all, `"search"` lists a few tools that find
     /// and call the others.
     pub(super) discovery: DiscoveryMode,
-    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
+    /// Tools that search mode still lists: patterns over exposed names. `!` excludes.
     pub(super) always: Vec<String>,
     /// Options of search mode.
     pub(super) search: SearchSettings,
@@ -96,15 +98,15 @@ impl Default for Gateway {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct GatewayTimes {
-    /// The time that calls may go on after a stop.
+    /// How long calls may continue after a stop.
     #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart")))]
     pub drain: DurationSetting,
-    /// After this silence an answer becomes a stream, and a stream gets a comment.
+    /// After this much silence, an answer becomes a stream and a stream gets a comment.
     pub keep_alive: DurationSetting,
-    /// The time that a user has to answer a request of a server.
+    /// How long a user has to answer a server's request.
     #[serde(rename = "ask_timeout")]
     pub input_timeout: DurationSetting,
-    /// The age at which unconfirmed lists of a server are no longer used after a restart.
+    /// The age at which a server's unconfirmed lists are no longer used after a restart.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub catalog_age: DurationSetting,
 }
@@ -120,7 +122,7 @@ impl Default for GatewayTimes {
     }
 }
 
-/// Certificate and key of the listener. The files are looked at again every ten seconds.
+/// Certificate and key of the listener. The files are checked every ten seconds.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -132,7 +134,7 @@ pub(super) struct Tls {
     /// A PEM file with the private key.
     #[cfg_attr(test, schemars(example = &"key.pem"))]
     pub(super) key: Option<String>,
-    /// A PEM file with authorities. Only clients with a certificate of theirs may connect.
+    /// A PEM file with authorities. Only clients with a certificate from one of them may connect.
     #[cfg_attr(test, schemars(example = &"ca.pem"))]
     pub(super) client_ca: Option<String>,
 }
@@ -143,10 +145,10 @@ pub(super) struct Tls {
 #[serde(default)]
 #[cfg_attr(test, schemars(rename = "Search"))]
 pub struct SearchSettings {
-    /// Tools that find resources and prompts, where there are any.
+    /// Tools that find resources and prompts, if there are any.
     pub resources: bool,
-    /// A second tool for calls, for tools that say that they only read. Clients can approve it for
-    /// good.
+    /// A second tool for calls, to tools that declare themselves read-only. Clients can approve it
+    /// permanently.
     pub split_calls: bool,
 }
 
@@ -159,15 +161,15 @@ impl Default for SearchSettings {
     }
 }
 
-/// When the config is read again.
+/// When the config is reloaded.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 #[cfg_attr(test, schemars(rename = "Reload"))]
 pub struct ReloadSettings {
-    /// Reload when a file of the config changes, `${file:…}` included.
+    /// Reload when a config file changes, including `${file:…}`.
     pub watch: bool,
-    /// How often Moongate looks for changes.
+    /// How often Moongate checks for changes.
     pub interval: DurationSetting,
     /// Reload on SIGHUP. With `false`, SIGHUP ends the gateway.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]

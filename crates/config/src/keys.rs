@@ -33,10 +33,10 @@ impl KeyList {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Auth {
-    /// API keys. With none, no credentials are asked for, and only loopback addresses can be
-    /// listened on.
+    /// API keys. Without any, Moongate asks for no credentials and can listen only on loopback
+    /// addresses.
     pub(super) keys: Vec<Key>,
-    /// `true`: clients need a key even where there is none, so that nobody gets in.
+    /// `true`: clients need a key even if none is configured, so that nobody gets in.
     pub(super) required: bool,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Key {
     pub(super) views: Option<Vec<String>>,
     /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
-    /// Requests in a time, instead of `limits.rate`. `0`: no limit.
+    /// Requests per unit of time, instead of `limits.rate`. `0`: no limit.
     pub(super) rate: Option<RateSetting>,
-    /// The key ends here: a date (UTC), or a time with its offset.
+    /// When the key expires: a date (UTC), or a time with its offset.
     pub(super) expires: Option<String>,
 }
 
@@ -83,10 +83,11 @@ pub(super) struct Key {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Admin {
-    /// Keys of operators. Without any, no key is asked for on loopback and Unix sockets; beyond,
-    /// only probes and metrics are answered.
+    /// Operator keys. Without any, loopback and Unix sockets need no key, and other addresses
+    /// answer only probes and metrics.
     pub(super) keys: Vec<AdminKey>,
-    /// Readers of `/metrics`: everybody who reaches the listener, or keys only. Default: `"open"`.
+    /// Readers of `/metrics`: everybody who can reach the listener, or keys only. Default:
+    /// `"open"`.
     #[cfg_attr(test, schemars(example = &"key"))]
     pub(super) metrics: Option<MetricsReaders>,
     #[serde(flatten)]
@@ -100,7 +101,7 @@ pub(super) struct Admin {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct AdminEdits {
-    /// `false`: the page and the API change no file. Commands still do.
+    /// `false`: the page and the API change no files. Commands still do.
     pub edit: bool,
     /// `true`: the page and the API may add servers that start programs, or that refer to files.
     pub allow_commands: bool,
@@ -120,12 +121,11 @@ impl Default for AdminEdits {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct AdminLimits {
-    /// Number of recent calls that are kept: names and sizes, never arguments or results. `0`:
-    /// none.
+    /// How many recent calls are kept: names and sizes, never arguments or results. `0`: none.
     #[cfg_attr(test, schemars(range(min = 0, max = 10_000)))]
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub recent_calls: usize,
-    /// Event streams of pages and programs that watch, at once.
+    /// Concurrent event streams, for pages and programs that watch.
     #[cfg_attr(test, schemars(range(min = 1, max = 1000)))]
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_streams"])))]
@@ -141,7 +141,7 @@ impl Default for AdminLimits {
     }
 }
 
-/// A key of an operator: either `hash` or `key`.
+/// An operator key: either `hash` or `key`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -178,8 +178,8 @@ pub(super) enum AdminRole {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub(super) enum MetricsReaders {
-    /// Everybody who reaches the listener.
+    /// Everybody who can reach the listener.
     Open,
-    /// Whoever has a key of `admin.keys`.
+    /// Everybody who has a key of `admin.keys`.
     Key,
 }

@@ -81,13 +81,13 @@ fn read(
         Ok(text) => text,
         Err(error) => {
             let message = format!("the file cannot be read: {}", expand::reason(&error));
-            let fix = expand::fix_or(&error, "check the path, and who may read it");
+            let fix = expand::fix_or(&error, "check the path and its permissions");
             faults.error(ProblemKind::Syntax, whole, message, fix);
             return None;
         }
     };
     let Some(format) = FileFormat::of(path) else {
-        let message = "the file's extension does not say how it is written";
+        let message = "the file's extension does not name a format";
         faults.error(
             ProblemKind::Syntax,
             whole,

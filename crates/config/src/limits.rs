@@ -16,28 +16,29 @@ use moongate_units::{DurationSetting, RateSetting, SizeSetting};
 #[serde(default)]
 #[cfg_attr(test, schemars(rename = "Limits"))]
 pub struct LimitSettings {
-    /// Requests of one key in a time: `100/min`, `10/s`. `0`: no limit. Without keys, all clients
-    /// share it.
+    /// Requests of one key per unit of time: `100/min`, `10/s`. `0`: no limit. Without keys, all
+    /// clients share it.
     ///
     /// At the limit: status 429 until the rate allows more. A burst may use the whole number at
     /// once. A key's own `rate` replaces it. Without keys, all clients share the rate.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub rate: RateSetting,
-    /// Calls of one key at once.
+    /// Concurrent calls of one key.
     ///
     /// At the limit: status 429. Without keys, only `calls` holds.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_inflight"])))]
     pub calls_per_key: usize,
-    /// Memory of the gateway. Default: three quarters of the container's limit, else a quarter of
+    /// The gateway's memory. Default: three quarters of the container's limit, or else a quarter of
     /// the machine's. `0`: no limit.
     ///
-    /// At the limit: each message above 16 KiB takes its bytes from this before it is stored, and
-    /// each key and each server gets at most half of what is free. Without room, whoever holds most
-    /// loses its oldest parked call, or the answer that was left unread for longest. If that is not
-    /// enough: status 503, or an error for the call. Above 90 % of resident memory new requests get
-    /// status 503, too. Small messages, cancellations and DELETE pass. Default: three quarters of
-    /// the container's limit, else a quarter of the machine's memory. `"0"`: no limit.
+    /// At the limit: each message above 16 KiB reserves its bytes here before it is stored, and
+    /// each key and each server gets at most half of what is free. If there is no room, the one
+    /// that holds the most loses its oldest parked call, or the answer that has been unread the
+    /// longest. If that is not enough: status 503, or an error for the call. Above 90 % of resident
+    /// memory, new requests also get status 503. Small messages, cancellations and DELETE pass.
+    /// Default: three quarters of the container's limit, or else a quarter of the machine's memory.
+    /// `"0"`: no limit.
     #[cfg_attr(test,
         schemars(extend("x-zero" = true, "x-reload" = "restart",
             "x-metric" = ["moongate_memory_limit_bytes", "moongate_memory_reserved_bytes",
@@ -46,8 +47,8 @@ pub struct LimitSettings {
     pub memory: Option<SizeSetting>,
     /// Sessions of legacy clients.
     ///
-    /// At the limit: the longest unused session of the same key makes room, else one of the key
-    /// that has the most. If all are in use: status 503.
+    /// At the limit: the session of the same key that has been unused the longest makes room, or
+    /// else one of the key that has the most. If all are in use: status 503.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_sessions"])))]
     pub sessions: usize,
@@ -64,24 +65,24 @@ pub struct LimitSettings {
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_streams"])))]
     pub streams: usize,
-    /// Calls whose server waits for the answer of a modern client.
+    /// Calls whose server waits for a modern client's answer.
     ///
-    /// At the limit: the oldest call of the key that has the most is cancelled.
+    /// At the limit: the oldest call of the key with the most such calls is cancelled.
     #[cfg_attr(test, schemars(range(min = 0, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_parked"])))]
     pub parked: usize,
     /// How long a connection stays open for one stream.
     ///
-    /// At the limit: the stream ends, if the client's revision can come back for the rest.
+    /// At the limit: the stream ends if the client's revision lets it come back for the rest.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_streams"])))]
     pub stream_time: DurationSetting,
-    /// Events of one session that Moongate keeps for a client that comes back.
+    /// Events of one session that Moongate keeps for a client that reconnects.
     ///
     /// At the limit: the session's oldest event is dropped. An error replaces a lost answer.
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay: SizeSetting,
-    /// Kept events of all sessions together. At most an eighth of `memory`, which it is taken from.
+    /// Kept events of all sessions together. Part of `memory`, and at most an eighth of it.
     ///
     /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most
     /// eight times the bytes still free.
@@ -95,7 +96,7 @@ pub struct LimitSettings {
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_dropped_total"])))]
     pub replay_events: usize,
-    /// How long an answer waits for its client to come back.
+    /// How long an answer waits for its client to reconnect.
     ///
     /// At the limit: the events are dropped.
     #[cfg_attr(test,
@@ -108,8 +109,7 @@ pub struct LimitSettings {
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox: SizeSetting,
-    /// Waiting messages of all sessions together. At most an eighth of `memory`, which it is taken
-    /// from.
+    /// Waiting messages of all sessions together. Part of `memory`, and at most an eighth of it.
     ///
     /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most
     /// eight times the bytes still free.
@@ -122,22 +122,22 @@ pub struct LimitSettings {
     #[cfg_attr(test, schemars(range(min = 0, max = 1_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_subscriptions"])))]
     pub subscriptions: usize,
-    /// Connections over all listeners of clients.
+    /// Connections to all client listeners together.
     ///
-    /// At the limit: the connection that is longest without an admitted request makes room (see
-    /// below).
+    /// At the limit: the connection that has gone the longest without an admitted request makes
+    /// room (see below).
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_connections"])))]
     pub connections: usize,
     /// Connections to the admin listener.
     ///
-    /// At the limit: the same, for the admin listener. Probes have 16 places of their own.
+    /// At the limit: the same, for the admin listener. Probes have 16 separate places.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_connections"])))]
     pub admin_connections: usize,
-    /// The largest head of a request: its line and headers.
+    /// The largest request head: its line and headers.
     ///
     /// At the limit: status 431, and the connection ends. A head has at most 100 headers. Spaces
     /// around values do not count.
@@ -146,10 +146,10 @@ pub struct LimitSettings {
         schemars(extend("x-least" = "8KiB", "x-reload" = "restart",
             "x-metric" = ["moongate_refused_total"])))]
     pub head: SizeSetting,
-    /// The largest body of a request.
+    /// The largest request body.
     ///
-    /// At the limit: status 413. The same if its chunks take more than four times as many bytes,
-    /// and 64 KiB.
+    /// At the limit: status 413. The same applies if its chunks take more than four times as many
+    /// bytes, and 64 KiB.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub body: SizeSetting,
     /// Messages in one batch.
@@ -164,7 +164,7 @@ pub struct LimitSettings {
     /// endpoint. Otherwise the error is -32602. Longer links in results pass unchanged.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     pub uri: SizeSetting,
-    /// Calls at once, of all clients.
+    /// Concurrent calls of all clients.
     ///
     /// At the limit: status 503.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
@@ -172,7 +172,7 @@ pub struct LimitSettings {
     pub calls: usize,
     /// The longest time to read a request.
     ///
-    /// At the limit: status 400 for half a body, and the connection ends. A silent connection ends,
+    /// At the limit: status 400 for half a body, and the connection ends. A silent connection ends
     /// too. Over HTTP/2, one without an admitted request ends, even if it answers pings.
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]

@@ -146,8 +146,7 @@ fn warn_of_no_server(options: &LoadOptions<'_>, faults: &mut ProblemCollector) {
     if let Some(last) = options.paths.len().checked_sub(1)
         && faults.errors.is_empty()
     {
-        let fix =
-            "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
+        let fix = "add `[servers.NAME]` with a `url` or a `command`, or use a client's config file";
         let span = SourceSpan {
             source: last,
             start: 0,
@@ -156,7 +155,7 @@ fn warn_of_no_server(options: &LoadOptions<'_>, faults: &mut ProblemCollector) {
         faults.warn(
             ProblemKind::Missing,
             span,
-            "no server is configured: clients find nothing here",
+            "no server is configured, so clients find nothing here",
             fix,
         );
     }

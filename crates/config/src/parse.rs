@@ -110,7 +110,7 @@ impl FileParser<'_> {
             faults.error(
                 ProblemKind::Conflict,
                 key,
-                format!("`{name}` is there twice"),
+                format!("`{name}` is defined twice"),
                 "keep one of the two",
             );
         // A null in YAML or JSON is an absent key: TOML cannot write it.
@@ -130,7 +130,7 @@ impl FileParser<'_> {
                 ProblemKind::Syntax,
                 span,
                 message,
-                "correct the syntax here, or in the line before",
+                "correct the syntax here or on the line before",
             );
         }
         ConfigNode {
@@ -218,7 +218,7 @@ impl FileParser<'_> {
                     ProblemKind::Syntax,
                     span,
                     message,
-                    "correct the syntax here, or in the line before",
+                    "correct the syntax here or on the line before",
                 );
                 ConfigNode::table(self.whole_span())
             }
@@ -283,7 +283,7 @@ impl FileParser<'_> {
                     ProblemKind::Syntax,
                     span,
                     message,
-                    "correct the syntax here, or in the line before",
+                    "correct the syntax here or on the line before",
                 );
                 ConfigNode::table(self.whole_span())
             }

@@ -23,17 +23,17 @@ pub(super) struct Server {
     /// The MCP endpoint: `http://`, `https://`, `ws://` or `wss://`.
     #[cfg_attr(test, schemars(extend("x-operator" = "target")))]
     pub(super) url: Option<String>,
-    /// Protocol at `url`. `"auto"`: Streamable HTTP, or HTTP+SSE where there is only that.
+    /// Protocol at `url`. `"auto"`: Streamable HTTP, or HTTP+SSE if the server has only that.
     #[cfg_attr(test, schemars(extend("x-operator" = "target")))]
     pub(super) transport: Option<Transport>,
-    /// Kind of the server, as files of clients say it. Not needed.
+    /// Kind of server, as in client config files. Not needed.
     #[cfg_attr(test, schemars(extend("x-operator" = "target")))]
     #[serde(rename = "type")]
     pub(super) kind: Option<ServerKind>,
     /// Headers of every request to `url`; for a WebSocket, of the opening request.
     #[cfg_attr(test, schemars(extend("x-operator" = "target")))]
     pub(super) headers: Option<BTreeMap<String, String>>,
-    /// Headers of the client's request that Moongate passes on: the client's name = the server's
+    /// Headers that Moongate passes on from the client's request: the client's name = the server's
     /// name.
     #[cfg_attr(test, schemars(extend("x-operator" = "power")))]
     pub(super) forward_headers: Option<BTreeMap<String, String>>,
@@ -52,20 +52,20 @@ pub(super) struct Server {
     /// Host and port of a server on TCP: `ledger.internal:9000`, `[::1]:9000`.
     #[cfg_attr(test, schemars(extend("x-operator" = "target")))]
     pub(super) tcp: Option<String>,
-    /// `true`: the server may be at the address of a cloud's metadata service, which gives
-    /// credentials to whoever asks.
+    /// `true`: the server may be at the address of a cloud metadata service, which gives
+    /// credentials to anyone who asks.
     #[cfg_attr(test, schemars(extend("x-operator" = "power")))]
     pub(super) allow_metadata: Option<bool>,
     /// The absolute path of a server's Unix socket.
     #[cfg_attr(test, schemars(extend("x-operator" = "power")))]
     pub(super) unix: Option<String>,
-    /// Users see it instead of the server's own title.
+    /// The title that users see instead of the server's own.
     #[cfg_attr(test, schemars(extend("x-operator" = "set")))]
     pub(super) title: Option<String>,
     /// An image for users: an `https://` or `data:image/` URL.
     #[cfg_attr(test, schemars(extend("x-operator" = "set")))]
     pub(super) icon: Option<String>,
-    /// Models see it instead of the server's own instructions.
+    /// The text that models see instead of the server's own instructions.
     #[cfg_attr(test, schemars(extend("x-operator" = "set")))]
     pub(super) description: Option<String>,
     #[serde(flatten)]
@@ -81,30 +81,30 @@ pub(super) struct ServerOptions {
     /// `false` switches the server off.
     #[cfg_attr(test, schemars(extend("x-operator" = "add")))]
     pub(super) enabled: bool,
-    /// Stands before the names of the server's items. Default: the server's name. `""`: no prefix.
+    /// The prefix of the server's item names. Default: the server's name. `""`: no prefix.
     #[cfg_attr(test, schemars(example = &"gh", extend("x-operator" = "set")))]
     pub(super) prefix: Option<String>,
-    /// Which tools exist, and how they look. Patterns match the server's own names.
+    /// Which tools exist, and how clients see them. Patterns match the server's own names.
     #[cfg_attr(test, schemars(extend("x-operator" = "add")))]
     pub(super) tools: ItemFilters,
     /// Which resources and templates exist. Patterns match URIs.
     #[cfg_attr(test, schemars(extend("x-operator" = "add")))]
     pub(super) resources: ItemFilters,
-    /// Which prompts exist, and how they look.
+    /// Which prompts exist, and how clients see them.
     #[cfg_attr(test, schemars(extend("x-operator" = "add")))]
     pub(super) prompts: ItemFilters,
     #[serde(flatten)]
     pub(super) live: LiveOptions,
     #[serde(flatten)]
     pub(super) connection: ConnectionOptions,
-    /// The proxy on the way to a `url`. `"none"`: no proxy. Default: the environment's.
+    /// The proxy for a `url`. `"none"`: no proxy. Default: the environment's.
     #[cfg_attr(test, schemars(
         example = &"http://proxy.example.com:3128",
         extend("x-operator" = "target")
     ))]
     pub(super) proxy: Option<String>,
-    /// A PEM file of authorities, trusted beside the system's. A relative path starts at the config
-    /// file.
+    /// A PEM file of authorities to trust in addition to the system's. A relative path starts at
+    /// the config file.
     #[cfg_attr(test, schemars(example = &"company-ca.pem", extend("x-operator" = "power")))]
     pub(super) ca: Option<String>,
     /// `"auto"`: the era of each client. `"newest"`: one era for all. A date: that revision.
@@ -155,7 +155,7 @@ fn overlay(base: Value, own: Value, depth: u8) -> Value {
     }
 }
 
-/// Which items exist, and how they look.
+/// Which items exist, and how clients see them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]

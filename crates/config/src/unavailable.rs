@@ -99,7 +99,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     (
         "limits.principals",
         None,
-        "remove it; everybody has a key of the config",
+        "remove it; everybody uses a key from the config",
     ),
     (
         "search",
@@ -109,16 +109,16 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     (
         "audit",
         None,
-        "remove it; what is refused and what fails is in the log",
+        "remove it; the log has what is refused and what fails",
     ),
     (
         "cluster",
         None,
-        "remove it; a gateway shares nothing with others",
+        "remove it; gateways share nothing with each other",
     ),
     (
         "egress",
         None,
-        "remove it; only what the config names is connected to",
+        "remove it; Moongate connects only to what the config names",
     ),
 ];

@@ -54,7 +54,7 @@ impl EditError {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Somebody else changed the file since it was read.
-    #[error("{} was changed since it was read", path.display())]
+    #[error("{} has changed since it was read", path.display())]
     Changed {
         /// File.
         path: PathBuf,

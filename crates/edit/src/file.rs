@@ -209,7 +209,7 @@ impl ConfigFile {
             {
                 let name = path
                     .file_name()
-                    .ok_or_else(|| not_text(path, "it names no file"))?;
+                    .ok_or_else(|| not_text(path, "it does not name a file"))?;
                 let folder = path
                     .parent()
                     .filter(|folder| !folder.as_os_str().is_empty())

@@ -271,7 +271,7 @@ fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
     // Such an element would not be found by its own path, and each repetition would add another.
     if element[field] != name.as_str() {
         return Err(EditError::refuse(format!(
-            "the new element has another {field} than its path"
+            "the new element's {field} differs from the one in its path"
         )));
     }
     Ok(Value::Object(element))

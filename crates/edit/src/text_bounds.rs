@@ -34,7 +34,7 @@ impl TextBound {
     pub fn message(self) -> &'static str {
         match self {
             TextBound::Nesting => "nested too deeply",
-            TextBound::Aliases => "aliases repeat more than the text has",
+            TextBound::Aliases => "aliases repeat more text than the file has",
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn patch(
         Change::Replace { at, value } => {
             let node = editor
                 .value_at(at)
-                .ok_or_else(|| refuse(at, "is a table with a header of its own"))?;
+                .ok_or_else(|| refuse(at, "is a table with its own header"))?;
             let quotes = QuoteStyle::of_text(&source.text()[node.range.clone()]);
             patch.removed.push(node.range.clone());
             patch.replace(node.range.clone(), render_value(value, quotes));

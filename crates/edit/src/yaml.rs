@@ -99,7 +99,7 @@ impl<'a> YamlEditor<'a> {
                 _ => self.push_flow(patch, node, members, key, value),
             },
             NodeShape::Alias | NodeShape::Scalar => {
-                Err(refuse(at, "comes from an alias or has no place of its own"))
+                Err(refuse(at, "comes from an alias or has no separate place"))
             }
         }
     }

@@ -16,10 +16,10 @@ pub enum SharingMode {
     // requests could mix them up.
     #[default]
     Auto,
-    /// Each client session has its own.
+    /// Each client session has its own connection.
     // Only legacy clients have sessions. The others share.
     Session,
-    /// Each principal has its own.
+    /// Each principal has its own connection.
     Principal,
 }
 
@@ -32,6 +32,6 @@ pub enum ServerStart {
     /// With the gateway.
     #[default]
     Eager,
-    /// When somebody needs it.
+    /// When a call needs it.
     Lazy,
 }

@@ -33,11 +33,10 @@ impl JsonSchema for RateSetting {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "A number in a time: `100/min`, `10/s`; `0` for any number.",
+            "description": "A rate: `100/min`, `10/s`; `0` means no limit.",
             "pattern": r"^(0|[0-9]+ */ *(s|sec|min|h|hour|d|day)|.*\$\{.*)$",
             "x-unit": "rate",
-            "x-write": "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any \
-                        number",
+            "x-write": "write a rate, such as \"100/min\" or \"10/s\"; \"0\" means no limit",
         })
     }
 }

@@ -114,7 +114,7 @@ pub fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
     let count: u32 = number.trim().parse().map_err(|_| "is not a rate")?;
     let per = match unit.trim() {
         "" if count == 0 && !text.contains('/') => return Ok(None),
-        "" => return Err("has no time"),
+        "" => return Err("has no unit of time"),
         "s" | "sec" => 1,
         "min" => 60,
         "h" | "hour" => 3600,
@@ -235,13 +235,13 @@ mod tests {
         assert_eq!(rate("0"), Ok(None));
         assert_eq!(rate("0/s"), Ok(None));
         for (text, wrong) in [
-            ("100", "has no time"),
+            ("100", "has no unit of time"),
             ("", "is not a rate"),
             ("x/s", "is not a rate"),
             ("1/fortnight", "is not a rate"),
             ("-1/s", "is not a rate"),
             ("99999999999/s", "is not a rate"),
-            ("0/", "has no time"),
+            ("0/", "has no unit of time"),
         ] {
             assert_eq!(rate(text), Err(wrong), "{text}");
         }

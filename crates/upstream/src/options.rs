@@ -21,16 +21,16 @@ use moongate_units::{DurationSetting, SizeSetting};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct LiveOptions {
-    /// The limit on connections for single clients. A new one closes the one that is unused for
-    /// longest.
+    /// The limit on connections for single clients. A new one closes the one that has been unused
+    /// the longest.
     ///
-    /// At the limit: the connection for a single client that is unused for longest closes. If all
-    /// are in use, the call fails.
+    /// At the limit: the connection for a single client that has been unused the longest closes. If
+    /// all are in use, the call fails.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100_000)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_server_connections"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub max_connections: usize,
-    /// How often Moongate sends a call. It retries only what is safe to repeat.
+    /// How many times Moongate sends a call. It retries only what is safe to repeat.
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub retry: RetrySettings,
     /// The longest time for a call.
@@ -52,28 +52,28 @@ pub struct LiveOptions {
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_server_up"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub list_timeout: DurationSetting,
-    /// How often Moongate reads lists whose changes the server does not announce, while nobody uses
-    /// it. `0s`: never. While clients use the server: every 10 s.
+    /// How often Moongate rereads lists whose changes an unused server does not announce.
+    /// `0s`: never. While clients use the server: every 10 s.
     #[cfg_attr(feature = "schema", schemars(extend("x-zero" = true)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub relist: DurationSetting,
-    /// Calls at once. More calls wait.
+    /// Concurrent calls. Further calls wait.
     ///
-    /// At the limit: more calls wait. So do calls whose own connection is opening.
+    /// At the limit: further calls wait. So do calls whose own connection is opening.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_queue_depth"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub max_concurrency: usize,
-    /// Calls that may wait. More calls fail.
+    /// Calls that may wait. Further calls fail.
     ///
     /// At the limit: the call fails at once.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_queue_depth"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub queue: usize,
-    /// Progress and log messages of one call, in a minute.
+    /// Progress and log messages of one call, per minute.
     ///
-    /// At the limit: for one call, in a minute: more notifications are dropped
+    /// At the limit: for one call, within a minute, further notifications are dropped
     /// (`what="call_notification"`). The call goes on. One larger notification passes alone.
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
@@ -116,7 +116,7 @@ pub struct ConnectionOptions {
     /// `"eager"`: with the gateway. `"lazy"`: when a call needs it.
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub start: ServerStart,
-    /// A lazy server stops after this time without need.
+    /// A lazy server stops after nobody has needed it for this long.
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub idle_stop: DurationSetting,
     /// The pauses between attempts to connect.
@@ -139,7 +139,7 @@ pub struct ConnectionOptions {
     pub max_message: SizeSetting,
     /// Messages of the server that clients have not read yet.
     ///
-    /// At the limit: for each pipe: notifications are dropped, and requests get an error. Answers
+    /// At the limit: for each pipe, notifications are dropped and requests get an error. Answers
     /// always pass.
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_backlog_bytes"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
@@ -191,7 +191,7 @@ pub struct ListOptions {
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_catalog_bytes"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub max_list: SizeSetting,
-    /// How deep a definition may nest. Deeper ones are left out.
+    /// How deeply a definition may nest. Deeper ones are left out.
     ///
     /// At the limit: the definition is left out, the others stay (log, status).
     #[cfg_attr(feature = "schema", schemars(range(min = 8, max = 10_000)))]

@@ -55,10 +55,10 @@ impl Default for RetrySettings {
 #[serde(default)]
 pub struct BreakerSettings {
     /// Transport failures in a row that open the breaker. `0`: never. Errors that the server
-    /// answers do not count.
+    /// returns do not count.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))]
     pub failures: u32,
-    /// The time that it stays open. Then one call tries the server.
+    /// How long the breaker stays open. Then one call tries the server.
     pub open: DurationSetting,
 }
 
@@ -71,18 +71,18 @@ impl Default for BreakerSettings {
     }
 }
 
-/// How it is found that a connection leads nowhere on which nothing is heard.
+/// How Moongate detects that a silent connection is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "Ping"))]
 #[serde(default)]
 pub struct PingSettings {
-    /// The silence before a ping; with open calls not before `timeout`. `0s`: no pings.
+    /// The silence before a ping; with open calls, not before `timeout`. `0s`: no pings.
     #[cfg_attr(feature = "schema", schemars(extend("x-zero" = true)))]
     pub interval: DurationSetting,
-    /// The time that the server has to answer.
+    /// How long the server has to answer.
     pub timeout: DurationSetting,
-    /// Unanswered pings in a row before Moongate connects again.
+    /// Unanswered pings in a row before Moongate reconnects.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
     pub misses: u32,
 }
@@ -97,7 +97,7 @@ impl Default for PingSettings {
     }
 }
 
-/// How it is found that a WebSocket leads nowhere, and kept that those in between do not close it.
+/// How Moongate detects a dead WebSocket, and keeps proxies from closing an idle one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "WebSocketPing"))]
@@ -106,7 +106,7 @@ pub struct WebSocketPingSettings {
     /// The time between two pings. `0s`: no pings.
     #[cfg_attr(feature = "schema", schemars(extend("x-zero" = true)))]
     pub interval: DurationSetting,
-    /// The silence after a ping before Moongate connects again.
+    /// The silence after a ping before Moongate reconnects.
     pub timeout: DurationSetting,
 }
 

@@ -279,7 +279,7 @@ fn unsupported_keys_of_clients_are_one_warning_and_lost_servers_another() {
     for word in [
         "`theme`",
         "`telemetry`",
-        "are settings of Zed, and mean nothing here",
+        "are settings of Zed and have no effect here",
     ] {
         assert!(settings.contains(word), "{word}: {settings}");
     }

@@ -25,14 +25,14 @@ fn a_config_that_others_may_write_is_warned_of() {
     assert!(
         warning
             .message
-            .starts_with("everybody on this machine may write"),
+            .starts_with("everybody on this machine can write"),
         "{warning:?}"
     );
     assert!(warning.fix.starts_with("chmod go-w"), "{warning:?}");
     mode(&path, 0o600);
     mode(directory.path(), 0o777);
     assert!(
-        warnings()[0].message.contains("may replace"),
+        warnings()[0].message.contains("can replace"),
         "{:?}",
         warnings()
     );
@@ -91,7 +91,7 @@ fn unreplaced_dollar_signs_are_warned_of() {
     };
     assert_eq!(
         advice.message,
-        "`servers.a.env.A` has `$HOME`, which is not replaced"
+        "`servers.a.env.A` contains `$HOME`, which is not expanded"
     );
     assert!(
         loaded.warnings.is_empty(),

@@ -231,7 +231,7 @@ async fn only_loopback_without_keys_is_listened_on() {
         "auth.keys.1",
         "name = \"one\"\nkey = \"key-number-1-0123456789\"",
     );
-    assert!(why(keyed).contains("cannot show one"));
+    assert!(why(keyed).contains("cannot send one"));
     assert!(
         why(Setup::new().with("gateway", "admin = \"tcp:127.0.0.1:0\"")).contains("gateway.admin")
     );

@@ -336,7 +336,7 @@ impl ClientEntry<'_> {
                     }
                 }
                 ConfigValue::Bool(_) if self.table.contains_key("enabled") => {
-                    let message = format!("`{}` and `enabled` are both there", self.path.key(name));
+                    let message = format!("`{}` and `enabled` are both set", self.path.key(name));
                     self.error(ProblemKind::Conflict, node.key, message, "keep `enabled`");
                 }
                 ConfigValue::Bool(value) => {

@@ -249,7 +249,7 @@ impl ClientEntry<'_> {
                 _ => {}
             }
             for (span, path) in wrong {
-                let message = format!("`{path}` is not text, and is left out");
+                let message = format!("`{path}` is not text, so it is ignored");
                 self.faults.for_setting(&path).warn(
                     ProblemKind::Type,
                     span,
@@ -278,7 +278,7 @@ impl ClientEntry<'_> {
             !is_own
         });
         for (span, path) in own {
-            let message = format!("`{path}` is set by the gateway itself, and is left out");
+            let message = format!("`{path}` is set by the gateway itself, so it is ignored");
             self.faults.for_setting(&path).warn(
                 ProblemKind::ClientSetting,
                 span,
@@ -295,10 +295,10 @@ impl ClientEntry<'_> {
         };
         let path = self.path.key(key);
         let message = format!(
-            "`{path}` is a login of {}, and is left out",
+            "`{path}` is a login that only {} can use, so it is ignored",
             self.format.title
         );
-        let fix = "if the server wants a credential, send it with `headers`";
+        let fix = "if the server needs a credential, send it with `headers`";
         self.faults
             .for_setting(&path)
             .warn(ProblemKind::UnknownKey, node.key, message, fix);
@@ -348,11 +348,11 @@ impl ClientEntry<'_> {
         let is_number = matches!(node.value, ConfigValue::Int(_) | ConfigValue::Float(_));
         let (message, fix) = match with_unit.and_then(SchemaRule::advice).filter(|_| is_number) {
             Some(advice) => (
-                format!("`{path}` is a number without a unit, and is left out"),
+                format!("`{path}` is a number without a unit, so it is ignored"),
                 advice,
             ),
             None => (
-                format!("`{path}` has a value that means nothing here, and is left out"),
+                format!("`{path}` has a value with no meaning here, so it is ignored"),
                 "remove it",
             ),
         };

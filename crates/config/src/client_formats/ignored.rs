@@ -131,7 +131,7 @@ impl IgnoredSettings {
         if let Some((span, named, is_one)) = list(self.lost) {
             let are = if is_one { "is" } else { "are" };
             let fix = match env_file {
-                true => "put the variables of the file into `env`",
+                true => "put the file's variables into `env`",
                 false if is_one => "keep it in the client",
                 false => "keep them in the client",
             };
@@ -144,16 +144,16 @@ impl IgnoredSettings {
         }
         if let Some((span, named, is_one)) = list(self.settings) {
             let (are, it) = if is_one {
-                ("is a setting of", "means")
+                ("is a setting of", "has")
             } else {
-                ("are settings of", "mean")
+                ("are settings of", "have")
             };
             let fix = if is_one {
                 "remove it to silence this"
             } else {
                 "remove them to silence this"
             };
-            let message = format!("{named} {are} {title}, and {it} nothing here");
+            let message = format!("{named} {are} {title} and {it} no effect here");
             faults.warn(ProblemKind::ClientSetting, span, message, fix);
         }
     }

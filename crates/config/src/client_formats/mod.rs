@@ -106,7 +106,7 @@ fn report_inputs(span: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut 
         return;
     };
     let message = format!(
-        "`inputs` are not asked for here: they are taken from the environment, as {}",
+        "Moongate does not prompt for `inputs`, so they come from the environment, as {}",
         asked.join(", ")
     );
     faults.warn(
@@ -132,8 +132,10 @@ fn with_legal_names(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap 
     let mut unused = UnusedNames::new(entries.keys().cloned());
     for (name, node) in other {
         let legal = unused.take(&name);
-        let message =
-            format!("the server {name:?} is called `{legal}` here: its name can stand in no path");
+        let message = format!(
+            "the server {name:?} is called `{legal}` here, because its name cannot be part of a \
+             path"
+        );
         faults.warn(
             ProblemKind::Value,
             node.key,
@@ -154,7 +156,7 @@ fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut 
             ..ConfigNode::table(map.span)
         });
     let Some(servers) = servers.as_table_mut() else {
-        let fix = "write one table with a name for each";
+        let fix = "write one table, with a name for each server";
         return faults.error(
             ProblemKind::Type,
             map.key,
@@ -164,7 +166,8 @@ fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut 
     };
     for (name, server) in map.entries {
         let path = ConfigPath::of(&["servers", &name]);
-        let twice = format!("the server `{name}` is there twice, in two spellings of `servers`");
+        let twice =
+            format!("the server `{name}` is defined twice, under two spellings of `servers`");
         match servers.entry(name) {
             Entry::Vacant(free) => drop(free.insert(server)),
             Entry::Occupied(_) => {

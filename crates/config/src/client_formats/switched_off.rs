@@ -180,8 +180,7 @@ impl SwitchedOff {
         for (tool, node) in self.tools.of_server(&plain(name)) {
             self.rules_bytes += tool.len() + RULE_BYTES;
             if self.rules_bytes > RULES_BYTES_MAX {
-                let message =
-                    "the lists of the file disable more tools of all its servers than are read";
+                let message = "the file's lists disable too many tools over all its servers";
                 let fix = "disable whole servers, or tools by patterns such as `delete_*`";
                 return faults
                     .for_setting(path)
@@ -393,7 +392,7 @@ mod tests {
         let broken = faults
             .errors
             .iter()
-            .filter(|fault| fault.message.contains("more tools"))
+            .filter(|fault| fault.message.contains("too many tools"))
             .count();
         assert!(
             broken > 0 && count / patterns.len() + broken == servers.len(),

@@ -124,7 +124,7 @@ fn add(
     });
     // Two lists of one kind add up. A value that isn't a list cannot be joined.
     if there != Some(true) {
-        let message = format!("`{path}` says in two ways which tools there are");
+        let message = format!("`{path}` defines in two ways which tools exist");
         faults.for_setting(path).error(
             ProblemKind::Conflict,
             key,

@@ -48,7 +48,7 @@ impl ConfigEditError {
     /// Creates the error of an edit that would break the config.
     pub(super) fn invalid(problems: &ConfigProblems) -> Self {
         Self::of_config(
-            "the config would not work any more, so nothing was changed",
+            "the config would no longer be valid, so nothing was changed",
             problems,
         )
     }
@@ -56,7 +56,7 @@ impl ConfigEditError {
     /// Creates the error of a config that was broken already.
     pub(super) fn invalid_before(problems: &ConfigProblems) -> Self {
         Self::of_config(
-            "the config does not work as it is, so nothing was changed; correct this first",
+            "the config is already invalid, so nothing was changed; fix this first",
             problems,
         )
     }

@@ -57,8 +57,8 @@ impl ConfigOperation {
                 format!("changed {} of {server}", keys.join(", "))
             }
             ConfigOperation::AddKey { entry, .. } => format!("added the key {:?}", key_name(entry)),
-            ConfigOperation::SetEnvFile(path) => format!("named the env file {path}"),
-            ConfigOperation::RequireKeys(_) => "kept the endpoint closed".to_owned(),
+            ConfigOperation::SetEnvFile(path) => format!("set the env file to {path}"),
+            ConfigOperation::RequireKeys(_) => "required a key for every client".to_owned(),
             ConfigOperation::RemoveKey(_, name) => format!("removed the key {name:?}"),
         }
     }
@@ -116,7 +116,8 @@ impl ConfigOperation {
             .overriding(edited)
             .unwrap_or_else(|| "a variable (MOONGATE_…), a flag or another file".to_owned());
         let message = format!(
-            "nothing was changed: {decides} decides this, and the edit would have no effect"
+            "nothing was changed: {decides} overrides this setting, so the edit would have no \
+             effect"
         );
         Err(ConfigEditError::new("overridden", message))
     }

@@ -77,7 +77,7 @@ pub(super) fn check_set_key(key: &str) -> Result<(), ConfigEditError> {
                 .map(|(key, _)| key.as_str())
                 .collect::<Vec<_>>()
                 .join(", ");
-            let message = format!("`{key}` is no key that can be set here; those are {settable}");
+            let message = format!("`{key}` cannot be set here; the keys that can are {settable}");
             Err(ConfigEditError::new("bad_value", message))
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn check_new_keys(settings: &Map<String, Value>) -> Result<(), Config
     let known: Vec<&str> = RIGHTS.iter().map(|(key, _)| key.as_str()).collect();
     let near = nearest(key, &known).map(|near| format!("; did you mean `{near}`?"));
     let message = format!(
-        "`{key}` is no setting of a server{}",
+        "`{key}` is not a server setting{}",
         near.unwrap_or_default()
     );
     Err(ConfigEditError::new("bad_value", message))

@@ -164,7 +164,7 @@ fn add_server(
     // key.
     if let Some(entry) = file_entry::find_entries(options, name)?.first() {
         let message = format!(
-            "there is a server {name:?} already, in {}",
+            "the server {name:?} already exists, in {}",
             entry.path.display()
         );
         return Err(ConfigEditError::new("already_there", message));
@@ -197,7 +197,7 @@ fn last_file(
     path.ok_or_else(|| {
         ConfigEditError::new(
             "no_file",
-            "there is no config file, and no place for one was found",
+            "there is no config file, and no directory to create one in",
         )
     })
 }
@@ -225,7 +225,7 @@ fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<FileEntry, Config
     // Without the last entry the one below would count, and the server would stay with other
     // settings.
     let message = format!(
-        "several files have entries of {name:?}: {}; remove them by hand",
+        "several files have entries for {name:?}: {}; remove them by hand",
         files.join(", ")
     );
     Err(ConfigEditError::new("cannot_edit", message))
@@ -250,7 +250,7 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
             "there is no server {name:?}; the config has none, and `moongate add NAME URL` adds one"
         ),
         false if known.contains(&name) => {
-            format!("the entry of {name:?} is in no file under this name; edit it by hand")
+            format!("no file has the entry for {name:?} under this name; edit it by hand")
         }
         false => format!("there is no server {name:?}; the config has {near}"),
     };
@@ -417,7 +417,7 @@ fn add_key(
     if file_with_key(options, list, &name.replace("$$", "$"))?.is_some() {
         // The old key would no longer work.
         let message = format!(
-            "there is a key {name:?} already in {}.keys: give another name",
+            "the key {name:?} already exists in {}.keys: choose another name",
             list.table()
         );
         return Err(ConfigEditError::new("already_there", message));
@@ -454,10 +454,7 @@ fn remove_key(
     name: &str,
 ) -> Result<EditTarget, ConfigEditError> {
     let Some((path, written)) = file_with_key(options, list, name)? else {
-        let message = format!(
-            "there is no key {name:?} in {}.keys of a file",
-            list.table()
-        );
+        let message = format!("no config file has a key {name:?} in {}.keys", list.table());
         return Err(ConfigEditError::new("unknown_key", message));
     };
     // A key that is added and removed again leaves the file as it was, without empty lists.

@@ -92,7 +92,7 @@ fn added_power(before: &Map<String, Value>, after: &Map<String, Value>) -> Optio
 fn refusal(GuardedSetting { path, variable }: &GuardedSetting, server: &str) -> ConfigEditError {
     let power = match variable {
         Some(variable) => {
-            format!("refers to {variable}, which no server of the same origin is sent")
+            format!("refers to {variable}, which is not sent to any server of the same origin")
         }
         None => "decides what runs, which file is read, or where secrets go".to_owned(),
     };

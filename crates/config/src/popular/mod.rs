@@ -169,7 +169,7 @@ impl PopularServer {
         let takes_more = self.arguments.last().is_some_and(|last| last.repeats);
         if let Some(excess) = args.get(self.arguments.len()).filter(|_| !takes_more) {
             return Err(format!(
-                "{excess:?} is too much: it is `moongate add {usage}`"
+                "{excess:?} is one argument too many; use `moongate add {usage}`"
             ));
         }
         match args

@@ -142,7 +142,7 @@ fn arguments_are_asked_for_by_name_and_fill_their_places() {
     assert!(
         git.settings(&args)
             .unwrap_err()
-            .contains("\"/b\" is too much: it is `moongate add git DIR`")
+            .contains("\"/b\" is one argument too many; use `moongate add git DIR`")
     );
     assert_eq!(git.settings(&args[..1]).unwrap()["args"][2], "/a");
     assert!(git.settings(&[String::new()]).is_err() && git.settings(&["a\nb".to_owned()]).is_err());

@@ -111,7 +111,7 @@ impl PlanResolver<'_> {
             self.error_at_key(ProblemKind::Value, path, message, fix);
         } else if RESERVED.contains(&name) {
             let message =
-                format!("a view cannot be called `{name}`: the path is used by the gateway itself");
+                format!("a view cannot be called `{name}`: the gateway itself uses that path");
             self.error_at_key(
                 ProblemKind::Conflict,
                 path,
@@ -120,7 +120,7 @@ impl PlanResolver<'_> {
             );
         } else if self.server_names().contains(&name) {
             let message = format!(
-                "the view `{name}` is called like a server, and both would be at /mcp/{name}"
+                "the view `{name}` has the same name as a server, and both would be at /mcp/{name}"
             );
             self.error_at_key(
                 ProblemKind::Conflict,
@@ -149,7 +149,7 @@ impl PlanResolver<'_> {
                 );
             }
             if let Some(twin) = keys.iter().find(|other| other.hash.matches(&settings.hash)) {
-                let message = format!("this is the same key as that of {:?}", twin.name);
+                let message = format!("this key is the same as the key of {:?}", twin.name);
                 self.error(
                     ProblemKind::Conflict,
                     &path,
@@ -255,7 +255,7 @@ impl PlanResolver<'_> {
         let path = path.key("key");
         if text.is_empty() {
             // The hash of an empty text would let in a client that sends an empty key.
-            let message = format!("`{path}` is empty: whoever sends no key would have it");
+            let message = format!("`{path}` is empty, so a client without a key would match it");
             self.error(
                 ProblemKind::Value,
                 &path,
@@ -306,7 +306,7 @@ impl PlanResolver<'_> {
             Some(timestamp) if timestamp <= jiff::Timestamp::now() => {
                 self.warn(
                     path,
-                    format!("`{path}` has passed: the key is refused"),
+                    format!("`{path}` has passed, so the key is refused"),
                     "remove the key, or make a new one",
                 );
             }

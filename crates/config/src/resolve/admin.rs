@@ -38,8 +38,8 @@ impl PlanResolver<'_> {
         };
         if metrics == MetricsAccess::Key && file.admin.keys.is_empty() {
             let path = ConfigPath::of(&["admin", "metrics"]);
-            let message = "`admin.metrics` asks for a key, but there are no `[[admin.keys]]`: \
-                           nobody could read them";
+            let message = "`admin.metrics` asks for a key, but there are no `[[admin.keys]]`, so \
+                           nobody could read the metrics";
             self.error(
                 ProblemKind::Conflict,
                 &path,
@@ -56,9 +56,8 @@ impl PlanResolver<'_> {
     fn refuse_commands_of_everybody(&mut self) {
         let path = ConfigPath::of(&["admin", "allow_commands"]);
         let message = format!(
-            "`{path}` is true, and there are no `[[admin.keys]]`: every user of this machine could \
-             run programs as the \
-             gateway's user"
+            "`{path}` is true but there are no `[[admin.keys]]`, so every user of this machine \
+             could run programs as the gateway's user"
         );
         let fix = "`moongate key new NAME --admin --write` adds a key; or set `gateway.admin` to a \
                    Unix socket \
@@ -75,16 +74,17 @@ impl PlanResolver<'_> {
         let path = ConfigPath::of(&["gateway", "admin"]);
         let (message, fix) = if has_keys {
             let message = format!(
-                "{address} can be reached from other machines, and keys go there in plain text"
+                "{address} can be reached from other machines, and keys are sent to it in plain \
+                 text"
             );
             (
                 message,
-                "listen on 127.0.0.1, or make sure that the network between is yours",
+                "listen on 127.0.0.1, or make sure that you control the network in between",
             )
         } else {
             let message = format!(
-                "{address} can be reached from other machines, and there are no `admin.keys`: only \
-                 probes and /metrics are answered there"
+                "{address} can be reached from other machines, but there are no `admin.keys`, so \
+                 it answers only probes and /metrics"
             );
             (
                 message,
@@ -94,7 +94,7 @@ impl PlanResolver<'_> {
         };
         // A warning, not an error: metrics scrapers often run on other machines.
         let open = if metrics == MetricsAccess::Open {
-            "; whoever reaches it can read the metrics"
+            "; anyone who can reach it can read the metrics"
         } else {
             ""
         };
@@ -128,7 +128,7 @@ impl PlanResolver<'_> {
                 .find(|other| other.hash.matches(&hash))
                 .map(|other| &other.name);
             if let Some(twin) = admin.or(client) {
-                let message = format!("this is the same key as that of {twin:?}");
+                let message = format!("this key is the same as the key of {twin:?}");
                 let fix = "make a key for each; `moongate key new NAME --admin` prints one";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }

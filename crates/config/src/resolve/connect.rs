@@ -67,7 +67,8 @@ impl PlanResolver<'_> {
             [way] => self.reject_foreign_keys(way, server, path),
             [first, second, ..] => {
                 let message = format!(
-                    "`{path}` has both `{first}` and `{second}`: a server has one way to be reached"
+                    "`{path}` has both `{first}` and `{second}`, but a server can be reached in \
+                     only one way"
                 );
                 let fix = "keep one of the two, or make it two servers";
                 self.error_at_key(ProblemKind::Conflict, &path.key(second), message, fix);
@@ -88,7 +89,7 @@ impl PlanResolver<'_> {
             "url" => (
                 &PROGRAM_ONLY[..],
                 "command",
-                "remove it: a server with `url` is not started by the gateway",
+                "remove it: the gateway does not start a server with `url`",
             ),
             "command" => (
                 &URL_ONLY[..],
@@ -98,7 +99,7 @@ impl PlanResolver<'_> {
             _ => (
                 &URL_ONLY[..],
                 "url",
-                "remove it: nothing but messages goes over a socket",
+                "remove it: a socket carries only messages",
             ),
         };
         let also = if matches!(way, "tcp" | "unix") {
@@ -110,7 +111,7 @@ impl PlanResolver<'_> {
             (
                 key,
                 "command",
-                "remove it: who starts that server is not the gateway",
+                "remove it: the gateway does not start this server",
             )
         });
         let metadata = path.key("allow_metadata");
@@ -128,7 +129,7 @@ impl PlanResolver<'_> {
                 let message = match way {
                     "tcp" | "unix" => {
                         format!(
-                            "`{}` is only for a server with `{owner}`, and this one has `{way}`",
+                            "`{}` is only for a server with `{owner}`, but this one has `{way}`",
                             path.key(key)
                         )
                     }
@@ -177,12 +178,13 @@ impl PlanResolver<'_> {
         let wrong = if !text.starts_with('/') {
             // A relative path would depend on the directory that the gateway was started in.
             Some((
-                "is not a whole path",
-                "write it from the root on, such as \"/run/notes.sock\"; `${HOME}` is your home",
+                "is not an absolute path",
+                "write the full path, such as \"/run/notes.sock\"; `${HOME}` is your home \
+                 directory",
             ))
         } else if text.contains('\0') || text.len() > SOCKET_PATH_MAX {
             Some((
-                "is longer than the path of a socket can be",
+                "is too long for a socket path",
                 "use a path of at most 103 bytes",
             ))
         } else {
@@ -214,12 +216,12 @@ impl PlanResolver<'_> {
             && server.args.is_none()
             && !command.contains('/')
         {
-            let message = format!("`{key}` is one program, not a line for a shell");
+            let message = format!("`{key}` must be one program, not a shell command line");
             self.error(
                 ProblemKind::Value,
                 &key,
                 message,
-                "put what follows the program's name into `args`",
+                "put everything after the program's name into `args`",
             );
         }
         let env = server.env.clone().unwrap_or_default();
@@ -271,8 +273,9 @@ impl PlanResolver<'_> {
                     headers.extend(name.map(|name| (name, value)));
                 }
                 Err(_) => {
-                    let message =
-                        format!("the value of `{path}` has characters that a header cannot have");
+                    let message = format!(
+                        "the value of `{path}` has characters that are not allowed in a header"
+                    );
                     self.error(
                         ProblemKind::Value,
                         &path,
@@ -334,16 +337,19 @@ impl PlanResolver<'_> {
                 let scheme = url.scheme();
                 let key = path.key(key);
                 let message =
-                    format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
-                let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are \
+                    format!("`{key}` is `{word}`, but the `url` starts with `{scheme}://`");
+                let fix = "remove it: the URL decides the protocol, and `ws://` and `wss://` mean \
                            WebSocket";
                 self.error_at_key(ProblemKind::Conflict, &key, message, fix);
                 None
             }
             _ if socket && self.is_written(&path.key("forward_headers")) => {
-                let message = format!("`{}` is not for a WebSocket", path.key("forward_headers"));
-                let fix = "remove it: a WebSocket has headers only when it is opened, and clients \
-                           share it";
+                let message = format!(
+                    "`{}` does not apply to a WebSocket",
+                    path.key("forward_headers")
+                );
+                let fix = "remove it: a WebSocket sends headers only when it is opened, and \
+                           clients share it";
                 self.error_at_key(
                     ProblemKind::Conflict,
                     &path.key("forward_headers"),
@@ -360,7 +366,7 @@ impl PlanResolver<'_> {
 
     fn header_name(&mut self, path: &ConfigPath, name: &str) -> Option<HeaderName> {
         let Ok(name) = HeaderName::try_from(name) else {
-            let message = format!("`{path}` is not the name of a header");
+            let message = format!("`{path}` is not a header name");
             self.error_at_key(
                 ProblemKind::Value,
                 path,

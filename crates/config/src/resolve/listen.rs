@@ -80,8 +80,8 @@ impl PlanResolver<'_> {
         // Canonical, because `::ffff:127.0.0.1` is loopback, too.
         if !address.ip().to_canonical().is_loopback() {
             let message = format!(
-                "{TCP_LINES}{address} could be reached from other machines, and asks nobody \
-                 for a key"
+                "{TCP_LINES}{address} could be reached from other machines, and does not ask for a \
+                 key"
             );
             self.error(ProblemKind::Conflict, path, message, fix);
             return None;
@@ -91,7 +91,7 @@ impl PlanResolver<'_> {
 
     fn socket_path(&mut self, path: &ConfigPath, file: &str) -> Option<ListenAddress> {
         let wrong = match file.len() {
-            0 => "names no file",
+            0 => "does not name a file",
             long if long > SOCKET_PATH_MAX => "is too long for a Unix socket (107 bytes)",
             _ => return Some(ListenAddress::Unix(PathBuf::from(file))),
         };
@@ -150,9 +150,9 @@ impl PlanResolver<'_> {
             // Without this check, lines would be a way around the keys.
             if !auth.is_open() && matches!(address, ListenAddress::TcpLines(_)) {
                 let message =
-                    format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
-                let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its \
-                           owner alone";
+                    format!("there are `[[auth.keys]]`, but a client on {address} cannot send one");
+                let fix = "remove this address, or the keys; a Unix socket (\"unix:/PATH\") is \
+                           open only to its owner";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
             // Port 0 lets the system pick, so two of them do not collide.
@@ -162,7 +162,7 @@ impl PlanResolver<'_> {
                 .chain(admin)
                 .any(|other| listen_alike(other, &address));
             if !picked && is_taken {
-                let message = format!("{address} is listened on twice");
+                let message = format!("{address} is listed twice");
                 self.error(
                     ProblemKind::Conflict,
                     &path,
@@ -186,7 +186,7 @@ impl PlanResolver<'_> {
                 self.error(
                     ProblemKind::Value,
                     &path,
-                    "`gateway.admin` does not say where",
+                    "`gateway.admin` does not name an address",
                     fix,
                 );
                 return None;
@@ -198,7 +198,7 @@ impl PlanResolver<'_> {
             self.error(
                 ProblemKind::Value,
                 &path,
-                "`gateway.admin` is for HTTP, and not for messages in lines",
+                "`gateway.admin` speaks HTTP, not one message per line",
                 fix,
             );
             return None;
@@ -213,10 +213,7 @@ impl PlanResolver<'_> {
             .filter(|mode| *mode <= 0o777);
         let path = ConfigPath::of(&["gateway", "socket_mode"]);
         if mode.is_none() {
-            let message = format!(
-                "`{path}`: {} is not the mode of a file",
-                self.quoted_value(&path)
-            );
+            let message = format!("`{path}`: {} is not a file mode", self.quoted_value(&path));
             self.error(
                 ProblemKind::Value,
                 &path,
@@ -246,7 +243,7 @@ impl PlanResolver<'_> {
         if let Err(problem) = settings.check() {
             let path = path.key(problem.setting);
             let fix =
-                "name a PEM file that the gateway may read; certificate and key belong together";
+                "name a PEM file that the gateway can read; the certificate and the key must match";
             self.error(
                 ProblemKind::Value,
                 &path,
@@ -302,7 +299,7 @@ mod tests {
         assert_eq!(is_open(EVERYWHERE, key), Ok(false));
         let errors = is_open("tcp:127.0.0.1:8080", key).unwrap_err();
         assert!(
-            errors.len() == 1 && errors[0].contains("cannot show one"),
+            errors.len() == 1 && errors[0].contains("cannot send one"),
             "{errors:?}"
         );
         // A key with a mistake has its own error, and no second one about the address.

@@ -74,7 +74,7 @@ impl PlanResolver<'_> {
         // notices it.
         self.files.push(file.clone());
         let mut fix =
-            "name a PEM file of the authority's certificate that the gateway's user may read"
+            "name a PEM file with the authority's certificate that the gateway's user can read"
                 .to_owned();
         let read = match foreign_file::read(&file, CA_BYTES_MAX) {
             Ok(pem) => CaFile::parse(&pem),

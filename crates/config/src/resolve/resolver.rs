@@ -101,7 +101,7 @@ impl<'a> PlanResolver<'a> {
         text: &str,
         schemes: &[&str],
     ) -> Option<url::Url> {
-        let example = "write a whole URL, such as \"https://example.com/mcp\"";
+        let example = "write a full URL, such as \"https://example.com/mcp\"";
         let url = match url::Url::parse(text.trim()) {
             Ok(url) => url,
             Err(error) => {
@@ -123,7 +123,7 @@ impl<'a> PlanResolver<'a> {
         };
         if !schemes.contains(&url.scheme()) || url.host().is_none() {
             let message = format!(
-                "`{path}`: {} is not a URL of {}",
+                "`{path}`: {} is not a URL with the scheme {}",
                 self.quoted_value(path),
                 alternatives(schemes)
             );

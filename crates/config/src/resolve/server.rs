@@ -59,12 +59,13 @@ impl PlanResolver<'_> {
             .map(|(from, _)| from);
         for from in names.filter(|from| from.eq_ignore_ascii_case(AUTHORIZATION.as_str())) {
             let path = path.key("forward_headers").key(from);
-            let message =
-                format!("`{path}` is never passed on: it holds the client's key for this gateway");
+            let message = format!(
+                "`{path}` is never passed on, because it holds the client's key for this gateway"
+            );
             self.warn(
                 &path,
                 message,
-                "remove it; clients can send credentials of the server in another header",
+                "remove it; clients can send the server's credentials in another header",
             );
         }
     }
@@ -95,11 +96,11 @@ impl PlanResolver<'_> {
         // Only the server's own `idle_stop`: the defaults always have one.
         let idle_stop = path.key("idle_stop");
         if common.options.start == ServerStart::Eager && self.is_written(&idle_stop) {
-            let fix = "write `start = \"lazy\"` beside it, or remove it";
+            let fix = "add `start = \"lazy\"`, or remove it";
             self.error_at_key(
                 ProblemKind::Conflict,
                 &idle_stop,
-                format!("`{idle_stop}` is only for a server that is started on use"),
+                format!("`{idle_stop}` is only for a server that starts on demand"),
                 fix,
             );
         }
@@ -125,7 +126,7 @@ impl PlanResolver<'_> {
         let icon = icon?.trim();
         if !is_icon(icon) {
             let message = format!(
-                "`{path}`: {} is no icon that clients may show",
+                "`{path}`: {} is not an icon that clients can show",
                 self.quoted_value(path)
             );
             self.error(
@@ -195,7 +196,7 @@ impl PlanResolver<'_> {
         let is_legal = prefix.chars().all(is_name_character) && prefix.len() <= PREFIX_MAX;
         if !is_legal && self.is_written(&path) {
             let message = format!(
-                "`{path}`: {} cannot stand before names of tools",
+                "`{path}`: {} cannot be a prefix of tool names",
                 self.quoted_value(&path)
             );
             self.error(
@@ -220,7 +221,7 @@ impl PlanResolver<'_> {
         }
         if text != NEWEST && !self.revisions.contains(&text) {
             let message = format!(
-                "`{path}`: {} is not a revision that Moongate speaks",
+                "`{path}`: {} is not a revision that Moongate supports",
                 self.quoted_value(&path)
             );
             let words: Vec<&str> = ["auto", NEWEST]
@@ -294,8 +295,8 @@ impl PlanResolver<'_> {
             let path = path.item(i);
             if GlobList::new(std::slice::from_ref(pattern)).is_err() {
                 let message = format!("`{path}`: {} is not a pattern", self.quoted_value(&path));
-                let fix = "close every `[` and \
-                           `{`; `*` matches any characters, `?` one, and `\\` takes a meaning away";
+                let fix = "close every `[` and `{`; `*` matches any characters, `?` one, and `\\` \
+                           escapes the next character";
                 self.error(ProblemKind::Value, &path, message, fix);
             } else if pattern.is_empty() || pattern == "!" {
                 let message = format!("`{path}` is an empty pattern");

@@ -19,7 +19,7 @@ impl PlanResolver<'_> {
         self.is_available(
             self.platform.socket_activation,
             path,
-            "sockets of systemd are",
+            "systemd sockets are",
             "use an address",
         )
     }
@@ -54,7 +54,7 @@ impl PlanResolver<'_> {
         self.is_available(
             self.platform.memory_usage,
             path,
-            "limits of memory are",
+            "memory limits are",
             "remove it",
         );
     }
@@ -113,7 +113,7 @@ mod tests {
             "[servers.notes]\nunix = \"/run/n.sock\"\n",
             &format!("`servers.notes.unix`: {unix}"),
         );
-        let systemd = "sockets of systemd are not available on Windows";
+        let systemd = "systemd sockets are not available on Windows";
         is_refused(
             "[gateway]\nlisten = \"systemd\"\n",
             &format!("`gateway.listen`: {systemd}"),
@@ -134,7 +134,7 @@ mod tests {
         let text = "[limits]\nmemory = \"1GiB\"\n";
         for (platform, name) in [(Platform::MACOS, "macOS"), (Platform::WINDOWS, "Windows")] {
             let refused = loads(text, platform).err().unwrap();
-            let message = format!("`limits.memory`: limits of memory are not available on {name}");
+            let message = format!("`limits.memory`: memory limits are not available on {name}");
             assert!(refused.contains(&message), "{refused}");
             loads("[limits]\nmemory = \"0\"\n", platform).unwrap();
         }

@@ -109,7 +109,7 @@ fn convert(text: &str, value: &ast::Value<'_>) -> Result<(Value, SpanNode), Edit
                     return Err(EditError::unreadable(
                         text,
                         key.start,
-                        format!("`{name}` is there twice"),
+                        format!("`{name}` is defined twice"),
                     ));
                 }
                 entries.push(SpanEntry {
