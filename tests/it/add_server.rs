@@ -108,14 +108,11 @@ async fn http_status(status: StatusCode) -> String {
 async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
     let scene = AddScene::new();
     let (code, said) = scene.run(&["add", "deepwiki", "--no-probe"]).await;
-    assert_eq!(
-        (
-            code,
-            scene
-                .text()
-                .contains("url = \"https://mcp.deepwiki.com/mcp\"")
-        ),
-        (0, true),
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        scene
+            .text()
+            .contains("url = \"https://mcp.deepwiki.com/mcp\""),
         "{said}"
     );
     let (code, said) = scene.run(&["add", "context7", "--no-probe"]).await;
@@ -136,7 +133,8 @@ async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
         ),
     ] {
         let (code, said) = scene.run(args).await;
-        assert_eq!((code, said.contains(part)), (2, true), "{args:?}: {said}");
+        assert_eq!(code, 2, "{args:?}: {said}");
+        assert!(said.contains(part), "{args:?}: {said}");
     }
     assert_eq!(scene.text(), before);
     // The gateway may start in another folder.
@@ -190,7 +188,8 @@ async fn a_server_is_looked_at_before_it_is_added() {
         assert_eq!(scene.text(), before, "{args:?}");
     }
     let (code, said) = scene.run(&["add", "bad", &missing, "--no-probe"]).await;
-    assert_eq!((code, scene.text().contains(&missing)), (0, true), "{said}");
+    assert_eq!(code, 0, "{said}");
+    assert!(scene.text().contains(&missing), "{said}");
 }
 
 #[tokio::test]
@@ -262,7 +261,8 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
         "{said}"
     );
     let (code, said) = scene.run(&["undo"]).await;
-    assert_eq!((code, scene.text()), (0, before), "{said}");
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(scene.text(), before, "{said}");
     let (code, said) = scene.run_with(&["add", "-", "--no-probe"], &text).await;
     assert!(
         code == 0 && scene.text().contains("no/such/program"),
@@ -287,11 +287,8 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
         ),
     ] {
         let (found, said) = scene.run_with(args, text).await;
-        assert_eq!(
-            (found, said.contains(part)),
-            (code, true),
-            "{args:?}: {said}"
-        );
+        assert_eq!(found, code, "{args:?}: {said}");
+        assert!(said.contains(part), "{args:?}: {said}");
     }
 }
 
@@ -299,11 +296,8 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
 async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
     let scene = AddScene::new();
     let (code, said) = scene.run(&["undo"]).await;
-    assert_eq!(
-        (code, said.contains("no edit of this config is known")),
-        (1, true),
-        "{said}"
-    );
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("no edit of this config is known"), "{said}");
     let first = scene.text();
     scene.run(&["add", "mdn", "--no-probe"]).await;
     let second = scene.text();
@@ -316,13 +310,8 @@ async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
     );
     let (_, json) = scene.run(&["undo", "--list", "--format", "json"]).await;
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(
-        (
-            json["edits"].as_array().unwrap().len(),
-            &json["edits"][1]["summary"]
-        ),
-        (2, &"added mdn".into())
-    );
+    assert_eq!(json["edits"].as_array().unwrap().len(), 2);
+    assert_eq!(json["edits"][1]["summary"], "added mdn");
     let third = scene.text();
     let (code, said) = scene.run(&["undo", "--dry-run"]).await;
     assert!(
@@ -340,15 +329,13 @@ async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
     // Somebody's own change stays: the old bytes would erase it.
     std::fs::write(&scene.file, format!("{second}# more\n")).unwrap();
     let (code, said) = scene.run(&["undo"]).await;
-    assert_eq!(
-        (code, said.contains("was changed after the last edit")),
-        (1, true),
-        "{said}"
-    );
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("was changed after the last edit"), "{said}");
     assert!(scene.text().ends_with("# more\n"));
     std::fs::write(&scene.file, &second).unwrap();
     let (code, said) = scene.run(&["undo"]).await;
-    assert_eq!((code, scene.text()), (0, first), "{said}");
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(scene.text(), first, "{said}");
 }
 
 #[tokio::test]
@@ -371,11 +358,8 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
         .await;
     assert!(code == 0 && said.contains("b: ready"), "{said}");
     let (code, said) = scene.run(&[&["undo"][..], &to].concat()).await;
-    assert_eq!(
-        (code, std::fs::read(&file).unwrap()),
-        (0, before.clone()),
-        "{said}"
-    );
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), before, "{said}");
     let (_, status) = scene.run(&[&["status"][..], &to].concat()).await;
     assert!(!status.contains("b  "), "{status}");
     let (code, said) = scene
@@ -387,7 +371,8 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
     assert_eq!(code, 0, "{said}");
     assert_ne!(std::fs::read(&file).unwrap(), before);
     let (code, said) = scene.run(&[&["undo"][..], &to].concat()).await;
-    assert_eq!((code, std::fs::read(&file).unwrap()), (0, before), "{said}");
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), before, "{said}");
 }
 
 #[tokio::test]

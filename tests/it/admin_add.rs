@@ -33,10 +33,8 @@ async fn servers_are_added_as_one_edit_and_undone_as_one() {
     let wrong = edited
         .send("POST", "/servers", &[("if-match", "\"00\"")], &body)
         .await;
-    assert_eq!(
-        (wrong.status, &wrong.json()["error"]),
-        (412, &json!("changed"))
-    );
+    assert_eq!(wrong.status, 412);
+    assert_eq!(wrong.json()["error"], "changed");
     let added = edited
         .send(
             "POST",
@@ -47,10 +45,8 @@ async fn servers_are_added_as_one_edit_and_undone_as_one() {
         .await;
     assert_eq!(added.status, 201, "{}", added.text_body());
     let answer = added.json();
-    assert_eq!(
-        (&answer["summary"], &answer["undo"]),
-        (&json!("added a, added b"), &json!(true))
-    );
+    assert_eq!(answer["summary"], "added a, added b");
+    assert_eq!(answer["undo"], true);
     assert_eq!(answer["reload"]["changes"]["added"], json!(["a", "b"]));
     assert_eq!(answer["servers"].as_array().unwrap().len(), 2);
     edited.ready("a").await;
@@ -60,19 +56,12 @@ async fn servers_are_added_as_one_edit_and_undone_as_one() {
         json!({ "servers": { "c": { "url": server.url }, "a": { "url": server.url } } }),
     )
     .await;
-    assert_eq!(
-        (taken.status, &taken.json()["error"]),
-        (409, &json!("already_there")),
-        "all or nothing"
-    );
+    assert_eq!(taken.status, 409, "all or nothing");
+    assert_eq!(taken.json()["error"], "already_there", "all or nothing");
     assert!(!edited.text().contains("servers.c"));
     let undone = edited.send("POST", "/config/undo", &[], &json!({})).await;
-    assert_eq!(
-        (undone.status, edited.text()),
-        (200, before),
-        "{}",
-        undone.text_body()
-    );
+    assert_eq!(undone.status, 200, "{}", undone.text_body());
+    assert_eq!(edited.text(), before, "{}", undone.text_body());
 }
 
 #[tokio::test]
@@ -125,11 +114,8 @@ async fn a_name_is_taken_by_what_the_file_has_now() {
     );
     std::fs::write(edited.setup.path("moongate.toml"), without).unwrap();
     let free = preview(&edited, other).await;
-    assert_eq!(
-        (&free["servers"][0]["state"], &free["problems"]),
-        (&json!("new"), &json!([])),
-        "{free}"
-    );
+    assert_eq!(free["servers"][0]["state"], "new", "{free}");
+    assert_eq!(free["problems"], json!([]), "{free}");
 }
 
 #[tokio::test]
@@ -152,9 +138,9 @@ async fn programs_and_files_need_the_permission() {
         )
         .await;
         let error = reply.json();
+        assert_eq!(reply.status, 403, "{settings}: {error}");
         assert_eq!(
-            (reply.status, &error["error"]),
-            (403, &json!("commands_not_allowed")),
+            error["error"], "commands_not_allowed",
             "{settings}: {error}"
         );
         assert_eq!(error["setting"], "admin.allow_commands");
@@ -177,19 +163,15 @@ async fn programs_and_files_need_the_permission() {
         .map(|n| (format!("s{n}"), json!({ "url": url })))
         .collect();
     let many = add(&edited, json!({ "servers": many })).await;
-    assert_eq!(
-        (many.status, &many.json()["error"]),
-        (400, &json!("too_many_servers"))
-    );
+    assert_eq!(many.status, 400);
+    assert_eq!(many.json()["error"], "too_many_servers");
     let pasted = add(
         &edited,
         json!({ "from": { "text": "npx -y @scope/server@1.0 /data" } }),
     )
     .await;
-    assert_eq!(
-        (pasted.status, &pasted.json()["error"]),
-        (403, &json!("commands_not_allowed"))
-    );
+    assert_eq!(pasted.status, 403);
+    assert_eq!(pasted.json()["error"], "commands_not_allowed");
     assert_eq!(edited.text(), before);
 }
 
@@ -206,11 +188,8 @@ async fn targets_are_changed_only_with_the_permission() {
         let reply = edited
             .send("PATCH", "/servers/none", &[], &json!({ "set": set }))
             .await;
-        assert_eq!(
-            (reply.status, &reply.json()["error"]),
-            (403, &json!("commands_not_allowed")),
-            "{set}"
-        );
+        assert_eq!(reply.status, 403, "{set}");
+        assert_eq!(reply.json()["error"], "commands_not_allowed", "{set}");
     }
 }
 
@@ -235,14 +214,8 @@ async fn with_the_permission_programs_are_added_and_targets_changed() {
         json!({ "text": json!({ "mcpServers": { "p": settings } }).to_string(), "probe": true }),
     )
     .await;
-    assert_eq!(
-        (
-            &looked["servers"][0]["needs_command"],
-            &looked["servers"][0]["probe"]["tools"]
-        ),
-        (&json!(true), &json!(1)),
-        "{looked}"
-    );
+    assert_eq!(looked["servers"][0]["needs_command"], true, "{looked}");
+    assert_eq!(looked["servers"][0]["probe"]["tools"], 1, "{looked}");
     assert_eq!(
         add(&edited, json!({ "servers": { "p": settings } }))
             .await
@@ -308,11 +281,8 @@ async fn settings_take_numbers_lists_and_tables() {
         let reply = edited
             .send("PATCH", "/servers/a", &[], &json!({ "set": wrong }))
             .await;
-        assert_eq!(
-            (reply.status, &reply.json()["error"]),
-            (422, &json!("problems")),
-            "{wrong}"
-        );
+        assert_eq!(reply.status, 422, "{wrong}");
+        assert_eq!(reply.json()["error"], "problems", "{wrong}");
     }
 }
 
@@ -357,9 +327,10 @@ async fn work_around_a_failed_server(edited: &EditedGateway) {
         200
     );
     let undone = edited.send("POST", "/config/undo", &[], &json!({})).await;
+    assert_eq!(undone.status, 200, "{}", undone.text_body());
     assert_eq!(
-        (undone.status, &undone.json()["reload"]["outcome"]),
-        (200, &json!("applied")),
+        undone.json()["reload"]["outcome"],
+        "applied",
         "{}",
         undone.text_body()
     );
@@ -399,9 +370,10 @@ async fn a_server_whose_variable_is_not_set_is_added_and_fails_alone() {
         json!({ "servers": { "b": settings, "c": { "url": server.url } } }),
     )
     .await;
+    assert_eq!(reply.status, 201, "{}", reply.text_body());
     assert_eq!(
-        (reply.status, &reply.json()["reload"]["outcome"]),
-        (201, &json!("applied")),
+        reply.json()["reload"]["outcome"],
+        "applied",
         "{}",
         reply.text_body()
     );
@@ -437,12 +409,8 @@ async fn what_no_variable_can_heal_is_refused_with_the_whole_edit() {
         json!({ "servers": { "b": wrong, "c": { "url": server.url } } }),
     )
     .await;
-    assert_eq!(
-        (reply.status, &reply.json()["error"]),
-        (422, &json!("problems")),
-        "{}",
-        reply.text_body()
-    );
+    assert_eq!(reply.status, 422, "{}", reply.text_body());
+    assert_eq!(reply.json()["error"], "problems", "{}", reply.text_body());
     assert!(
         reply.text_body().contains("timeout") && edited.text() == before,
         "{}",
@@ -452,12 +420,8 @@ async fn what_no_variable_can_heal_is_refused_with_the_whole_edit() {
         let settings =
             json!({ "url": "http://127.0.0.1:9/mcp", "headers": { "Authorization": wrong } });
         let reply = add(&edited, json!({ "servers": { "b": settings } })).await;
-        assert_eq!(
-            (reply.status, &reply.json()["error"]),
-            (422, &json!("problems")),
-            "{}",
-            reply.text_body()
-        );
+        assert_eq!(reply.status, 422, "{}", reply.text_body());
+        assert_eq!(reply.json()["error"], "problems", "{}", reply.text_body());
     }
     assert_eq!(edited.text(), before);
 }

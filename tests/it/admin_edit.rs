@@ -18,14 +18,10 @@ fn assert_switched_off(answer: &Value) {
             .contains("+ tools = { deny = [\"fail\"] }"),
         "{answer}"
     );
-    assert_eq!(
-        (&answer["outcome"], &answer["undo"]),
-        (&json!("changed"), &json!(true))
-    );
-    assert_eq!(
-        (&answer["reload"]["outcome"], &answer["summary"]),
-        (&json!("applied"), &json!("switched off fail of a"))
-    );
+    assert_eq!(answer["outcome"], "changed");
+    assert_eq!(answer["undo"], true);
+    assert_eq!(answer["reload"]["outcome"], "applied");
+    assert_eq!(answer["summary"], "switched off fail of a");
 }
 
 /// Checks the rules of the tools of `a`: this line of the file denies `fail`.
@@ -40,14 +36,11 @@ async fn assert_rules_are_shown(edited: &EditedGateway, line: usize) {
             .unwrap()["rule"]
             .clone()
     };
-    assert_eq!(
-        (&rule("fail")["pattern"], &rule("fail")["exact"]),
-        (&json!("fail"), &json!(true))
-    );
-    assert_eq!(
-        (&rule("fail")["list"], &rule("fail")["line"], &rule("echo")),
-        (&json!("deny"), &json!(line), &Value::Null)
-    );
+    assert_eq!(rule("fail")["pattern"], "fail");
+    assert_eq!(rule("fail")["exact"], true);
+    assert_eq!(rule("fail")["list"], "deny");
+    assert_eq!(rule("fail")["line"], line);
+    assert_eq!(rule("echo"), Value::Null);
 }
 
 /// Sends a change with a tag of the past, which is refused with the new state.
@@ -60,10 +53,9 @@ async fn assert_old_tag_is_refused(edited: &EditedGateway, tagged: &str, etag: &
             &json!({ "enabled": false }),
         )
         .await;
-    assert_eq!(
-        (reply.status, &reply.json()["error"], &reply.json()["etag"]),
-        (412, &json!("changed"), etag)
-    );
+    assert_eq!(reply.status, 412);
+    assert_eq!(reply.json()["error"], "changed");
+    assert_eq!(reply.json()["etag"], *etag);
     assert_eq!(reply.json()["servers"][0]["tools_on"], 1);
 }
 
@@ -74,10 +66,8 @@ async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
     edited.ready("a").await;
     let before = edited.text();
     let source = edited.get("/servers/a").await["source"].clone();
-    assert_eq!(
-        (&source["editable"], &source["why_not"]),
-        (&json!(true), &Value::Null)
-    );
+    assert_eq!(source["editable"], true);
+    assert_eq!(source["why_not"], Value::Null);
     let etag = source["etag"].as_str().unwrap().to_owned();
     let tagged = format!("\"{etag}\"");
     let body = json!({ "tools": { "off": ["fail"] } });
@@ -102,15 +92,11 @@ async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
     assert_old_tag_is_refused(&edited, &tagged, &answer["etag"]).await;
     // Written as it is already: nothing to do.
     let reply = edited.patch("a", body).await;
-    assert_eq!(
-        (reply.status, &reply.json()["outcome"]),
-        (200, &json!("unchanged"))
-    );
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.json()["outcome"], "unchanged");
     let config = edited.get("/config").await;
-    assert_eq!(
-        (&config["undo"][0]["summary"], &config["files"][0]["etag"]),
-        (&json!("switched off fail of a"), &answer["etag"])
-    );
+    assert_eq!(config["undo"][0]["summary"], "switched off fail of a");
+    assert_eq!(config["files"][0]["etag"], answer["etag"]);
     let undone = edited
         .send(
             "POST",
@@ -119,18 +105,12 @@ async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
             &json!({ "etag": answer["etag"] }),
         )
         .await;
-    assert_eq!(
-        (undone.status, edited.text()),
-        (200, before),
-        "{}",
-        undone.text_body()
-    );
+    assert_eq!(undone.status, 200, "{}", undone.text_body());
+    assert_eq!(edited.text(), before, "{}", undone.text_body());
     assert_eq!(client.tools().await.len(), 2);
     let again = edited.send("POST", "/config/undo", &[], &json!({})).await;
-    assert_eq!(
-        (again.status, &again.json()["error"]),
-        (409, &json!("nothing_to_undo"))
-    );
+    assert_eq!(again.status, 409);
+    assert_eq!(again.json()["error"], "nothing_to_undo");
 }
 
 #[tokio::test]
@@ -181,30 +161,19 @@ async fn servers_are_switched_named_and_removed() {
             json!({ "set": { "title": null, "prefix": null, "timeout": null } }),
         )
         .await;
-    assert_eq!((reply.status, edited.text()), (200, before.clone()));
+    assert_eq!(reply.status, 200);
+    assert_eq!(edited.text(), before);
     let off = edited.patch("b", json!({ "enabled": false })).await.json();
+    assert_eq!(off["servers"][0]["state"], "disabled");
+    assert_eq!(off["servers"][0]["source"]["editable"], true);
     assert_eq!(
-        (
-            &off["servers"][0]["state"],
-            &off["servers"][0]["source"]["editable"]
-        ),
-        (&json!("disabled"), &json!(true))
+        edited.patch("b", json!({ "enabled": true })).await.status,
+        200
     );
-    assert_eq!(
-        (
-            edited.patch("b", json!({ "enabled": true })).await.status,
-            edited.text()
-        ),
-        (200, before.clone())
-    );
+    assert_eq!(edited.text(), before);
     let removed = edited.send("DELETE", "/servers/b", &[], &Value::Null).await;
-    assert_eq!(
-        (
-            removed.status,
-            &removed.json()["reload"]["changes"]["removed"]
-        ),
-        (200, &json!(["b"]))
-    );
+    assert_eq!(removed.status, 200);
+    assert_eq!(removed.json()["reload"]["changes"]["removed"], json!(["b"]));
     assert!(!edited.text().contains("servers.b"));
     for _ in 0..5 {
         edited.send("POST", "/config/undo", &[], &json!({})).await;
@@ -246,9 +215,10 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
     edited.ready("a").await;
     edited.state("b", "failed").await;
     let reply = edited.patch("a", json!({ "set": { "title": "A" } })).await;
+    assert_eq!(reply.status, 200, "{}", reply.text_body());
     assert_eq!(
-        (reply.status, &reply.json()["reload"]["outcome"]),
-        (200, &json!("applied")),
+        reply.json()["reload"]["outcome"],
+        "applied",
         "{}",
         reply.text_body()
     );
@@ -259,10 +229,8 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
         "as before"
     );
     let own = edited.patch("b", json!({ "set": { "title": "B" } })).await;
-    assert_eq!(
-        (own.status, &own.json()["error"]),
-        (422, &json!("problems"))
-    );
+    assert_eq!(own.status, 422);
+    assert_eq!(own.json()["error"], "problems");
     assert!(
         own.json()["problems"][0]["message"]
             .as_str()
@@ -278,11 +246,8 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
     );
     assert_eq!(edited.gateway.status("b").await["state"], "disabled");
     let on = edited.patch("b", json!({ "enabled": true })).await;
-    assert_eq!(
-        (on.status, &on.json()["error"]),
-        (422, &json!("problems")),
-        "it did not run before"
-    );
+    assert_eq!(on.status, 422, "it did not run before");
+    assert_eq!(on.json()["error"], "problems", "it did not run before");
     // A server that runs is never lost to an edit of another one.
     let broken = edited
         .text()
@@ -291,10 +256,9 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
     let reply = edited
         .send("POST", "/keys", &[], &json!({ "name": "ci" }))
         .await;
-    assert_eq!(
-        (reply.status, &reply.json()["error"], edited.text()),
-        (422, &json!("problems"), broken)
-    );
+    assert_eq!(reply.status, 422);
+    assert_eq!(reply.json()["error"], "problems");
+    assert_eq!(edited.text(), broken);
     assert_eq!(edited.gateway.status("a").await["state"], "ready");
 }
 
@@ -342,9 +306,10 @@ async fn a_server_may_be_called_preview() {
     let reply = edited
         .patch("preview", json!({ "set": { "title": "P" } }))
         .await;
+    assert_eq!(reply.status, 200, "{}", reply.text_body());
     assert_eq!(
-        (reply.status, &reply.json()["servers"][0]["title"]),
-        (200, &json!("P")),
+        reply.json()["servers"][0]["title"],
+        "P",
         "{}",
         reply.text_body()
     );
@@ -356,9 +321,10 @@ async fn a_server_may_be_called_preview() {
             &json!({ "url": "http://a.example/mcp" }),
         )
         .await;
+    assert_eq!(looked.status, 200, "still the preview");
     assert_eq!(
-        (looked.status, &looked.json()["servers"][0]["state"]),
-        (200, &json!("new")),
+        looked.json()["servers"][0]["state"],
+        "new",
         "still the preview"
     );
     assert_eq!(
@@ -397,9 +363,10 @@ async fn a_server_may_have_no_prefix() {
         let reply = edited
             .patch("a", json!({ "set": { "prefix": none } }))
             .await;
+        assert_eq!(reply.status, 200, "{}", reply.text_body());
         assert_eq!(
-            (reply.status, &reply.json()["servers"][0]["prefix"]),
-            (200, &json!("")),
+            reply.json()["servers"][0]["prefix"],
+            "",
             "{}",
             reply.text_body()
         );
@@ -416,6 +383,7 @@ async fn a_server_may_have_no_prefix() {
         let reply = edited
             .patch("a", json!({ "set": { "prefix": null } }))
             .await;
-        assert_eq!((reply.status, edited.text()), (200, before.clone()));
+        assert_eq!(reply.status, 200);
+        assert_eq!(edited.text(), before);
     }
 }

@@ -27,16 +27,11 @@ async fn the_context_has_the_cost_of_each_listed_tool() {
         (context["tokens_called"] != 0).then_some(context)
     })
     .await;
-    assert_eq!(
-        (&context["endpoint"], &context["tools"]),
-        (&json!("/mcp"), &json!(5))
-    );
+    assert_eq!(context["endpoint"], "/mcp");
+    assert_eq!(context["tools"], 5);
     let servers = context["servers"].as_array().unwrap();
-    assert_eq!(
-        (&servers[0]["name"], &servers[1]["name"]),
-        (&json!("b"), &json!("a")),
-        "the most expensive first"
-    );
+    assert_eq!(servers[0]["name"], "b", "the most expensive first");
+    assert_eq!(servers[1]["name"], "a", "the most expensive first");
     let sum: u64 = servers
         .iter()
         .map(|server| server["tokens"].as_u64().unwrap())
@@ -44,21 +39,15 @@ async fn the_context_has_the_cost_of_each_listed_tool() {
     assert_eq!(context["tokens"], sum);
     let tools = servers[1]["tools"].as_array().unwrap();
     let echo = tools.iter().find(|tool| tool["name"] == "echo").unwrap();
-    assert_eq!(
-        (&echo["exposed"], &echo["calls"], &echo["errors"]),
-        (&json!("a__echo"), &json!(1), &json!(0))
-    );
-    assert_eq!(
-        (&context["tokens_called"], &servers[1]["calls"]),
-        (&echo["tokens"], &json!(1))
-    );
+    assert_eq!(echo["exposed"], "a__echo");
+    assert_eq!(echo["calls"], 1);
+    assert_eq!(echo["errors"], 0);
+    assert_eq!(context["tokens_called"], echo["tokens"]);
+    assert_eq!(servers[1]["calls"], 1);
     for endpoint in ["small", "/mcp/small"] {
         let small = edited.get(&format!("/context?endpoint={endpoint}")).await;
-        assert_eq!(
-            (&small["tools"], &small["tokens"]),
-            (&json!(1), &echo["tokens"]),
-            "{small}"
-        );
+        assert_eq!(small["tools"], 1, "{small}");
+        assert_eq!(small["tokens"], echo["tokens"], "{small}");
     }
     assert_eq!(
         edited
@@ -96,11 +85,8 @@ async fn the_doctor_of_a_running_gateway_finds_what_the_command_finds() {
             .clone()
     };
     let missing = find("MG-E01");
-    assert_eq!(
-        (&missing["server"], &missing["severity"]),
-        (&json!("b"), &json!("broken")),
-        "{findings:?}"
-    );
+    assert_eq!(missing["server"], "b", "{findings:?}");
+    assert_eq!(missing["severity"], "broken", "{findings:?}");
     assert!(
         missing["fix"].is_string() && missing["why"].is_string(),
         "{missing}"
@@ -145,14 +131,12 @@ async fn a_tool_that_is_off_is_shown_with_the_name_that_it_would_have() {
     };
     let on = tool("echo");
     let off = tool("fail");
-    assert_eq!(
-        (&on["state"], &on["exposed"], &on["expected"]),
-        (&json!("on"), &json!("a-echo"), &Value::Null)
-    );
-    assert_eq!(
-        (&off["state"], &off["exposed"], &off["expected"]),
-        (&json!("off"), &Value::Null, &json!("a-break"))
-    );
+    assert_eq!(on["state"], "on");
+    assert_eq!(on["exposed"], "a-echo");
+    assert_eq!(on["expected"], Value::Null);
+    assert_eq!(off["state"], "off");
+    assert_eq!(off["exposed"], Value::Null);
+    assert_eq!(off["expected"], "a-break");
     let page = edited.gateway.admin("/servers/a").await.text_body();
     assert!(
         page.contains("<span class=\"tag\">a-</span>") && page.contains("tool=a-break"),
@@ -188,7 +172,8 @@ async fn a_server_that_does_not_work_has_a_hint_with_the_code_of_the_doctor() {
         ),
     ] {
         let hint = edited.state(name, state).await["hint"].clone();
-        assert_eq!((&hint["code"], &hint["text"]), (&json!(code), &json!(text)));
+        assert_eq!(hint["code"], code);
+        assert_eq!(hint["text"], text);
         assert!(
             edited.get("/doctor").await.to_string().contains(code),
             "{code}"
@@ -273,9 +258,10 @@ async fn a_server_that_is_off_has_what_the_config_says_of_it() {
     let reply = edited
         .patch("off", json!({ "set": { "title": "Renamed" } }))
         .await;
+    assert_eq!(reply.status, 200, "{}", reply.text_body());
     assert_eq!(
-        (reply.status, &reply.json()["servers"][0]["title"]),
-        (200, &json!("Renamed")),
+        reply.json()["servers"][0]["title"],
+        "Renamed",
         "{}",
         reply.text_body()
     );
@@ -293,11 +279,8 @@ async fn the_context_names_what_an_endpoint_in_search_mode_lists() {
     let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
     let listed = client.tools().await.len();
     let context = edited.get("/context").await;
-    assert_eq!(
-        (&context["discovery"], &context["tools"]),
-        (&json!("search"), &json!(2)),
-        "{context}"
-    );
+    assert_eq!(context["discovery"], "search", "{context}");
+    assert_eq!(context["tools"], 2, "{context}");
     assert_eq!(
         context["tools_listed"],
         json!(listed),
@@ -305,11 +288,8 @@ async fn the_context_names_what_an_endpoint_in_search_mode_lists() {
     );
     assert!(context["tokens_listed"].as_u64() > Some(300), "{context}");
     let plain = edited.get("/context?endpoint=plain").await;
-    assert_eq!(
-        (&plain["discovery"], &plain["tools_listed"]),
-        (&json!("full"), &json!(2)),
-        "{plain}"
-    );
+    assert_eq!(plain["discovery"], "full", "{plain}");
+    assert_eq!(plain["tools_listed"], 2, "{plain}");
     assert_eq!(plain["tokens_listed"], plain["tokens"]);
 }
 

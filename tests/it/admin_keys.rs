@@ -42,22 +42,14 @@ async fn initialize(edited: &EditedGateway, key: Option<&str>) -> u16 {
 /// Checks the list of keys, in which the new key is the first.
 async fn assert_new_key_is_listed(edited: &EditedGateway) {
     let listed = edited.get("/keys").await["clients"][0].clone();
-    assert_eq!(
-        (&listed["name"], &listed["views"], &listed["tools"]),
-        (&json!("lap$top"), &json!(["a"]), &json!(["a__*"]))
-    );
-    assert_eq!(
-        (&listed["rate"], &listed["expires"]),
-        (&json!("100/min"), &json!("2999-12-31T00:00:00Z"))
-    );
-    assert_eq!(
-        (
-            &listed["last_used"],
-            &listed["expired"],
-            &listed["editable"]
-        ),
-        (&Value::Null, &json!(false), &json!(true))
-    );
+    assert_eq!(listed["name"], "lap$top");
+    assert_eq!(listed["views"], json!(["a"]));
+    assert_eq!(listed["tools"], json!(["a__*"]));
+    assert_eq!(listed["rate"], "100/min");
+    assert_eq!(listed["expires"], "2999-12-31T00:00:00Z");
+    assert_eq!(listed["last_used"], Value::Null);
+    assert_eq!(listed["expired"], false);
+    assert_eq!(listed["editable"], true);
     let prefix = listed["hash_prefix"].as_str().unwrap();
     assert!(
         prefix.len() == 8 && edited.text().contains(&format!("sha256:{prefix}")),
@@ -82,17 +74,13 @@ async fn add_second_key(edited: &EditedGateway) {
         .send("POST", "/keys", &[], &json!({ "name": "ci" }))
         .await
         .json();
-    assert_eq!(
-        (&second["first_key"], &second["outcome"]),
-        (&json!(false), &json!("changed"))
-    );
+    assert_eq!(second["first_key"], false);
+    assert_eq!(second["outcome"], "changed");
     let twin = edited
         .send("POST", "/keys", &[], &json!({ "name": "ci" }))
         .await;
-    assert_eq!(
-        (twin.status, &twin.json()["error"]),
-        (409, &json!("already_there"))
-    );
+    assert_eq!(twin.status, 409);
+    assert_eq!(twin.json()["error"], "already_there");
 }
 
 #[tokio::test]
@@ -107,34 +95,27 @@ async fn a_key_is_shown_once_and_the_first_one_closes_the_endpoint() {
     let body = json!({ "name": "lap$top", "tools": ["a__*"], "views": ["a"], "rate": "100/min",
         "expires": "2999-12-31" });
     let made = edited.send("POST", "/keys", &[], &body).await;
+    assert_eq!(made.status, 201, "{}", made.text_body());
     assert_eq!(
-        (made.status, made.header("cache-control")),
-        (201, "no-store"),
+        made.header("cache-control"),
+        "no-store",
         "{}",
         made.text_body()
     );
     let made = made.json();
     let key = made["key"].as_str().unwrap().to_owned();
-    assert_eq!(
-        (&made["first_key"], &made["name"], &made["undo"]),
-        (&json!(true), &json!("lap$top"), &json!(true))
-    );
-    assert_eq!(
-        (&made["reload"]["outcome"], &made["outcome"]),
-        (&json!("applied"), &json!("changed"))
-    );
+    assert_eq!(made["first_key"], true);
+    assert_eq!(made["name"], "lap$top");
+    assert_eq!(made["undo"], true);
+    assert_eq!(made["reload"]["outcome"], "applied");
+    assert_eq!(made["outcome"], "changed");
     assert!(
         key.starts_with("mg_")
             && !edited.text().contains(&key)
             && !made["diff"].as_str().unwrap().contains(&key)
     );
-    assert_eq!(
-        (
-            initialize(&edited, None).await,
-            initialize(&edited, Some("mg_wrong")).await
-        ),
-        (401, 401)
-    );
+    assert_eq!(initialize(&edited, None).await, 401);
+    assert_eq!(initialize(&edited, Some("mg_wrong")).await, 401);
     assert_new_key_is_listed(&edited).await;
     let client = McpClient::with_key(&edited.gateway.mcp(), Era::Modern, Some(&key)).await;
     client
@@ -144,21 +125,13 @@ async fn a_key_is_shown_once_and_the_first_one_closes_the_endpoint() {
     assert!(edited.get("/keys").await["clients"][0]["last_used"].is_string());
     add_second_key(&edited).await;
     let removed = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
-    assert_eq!(
-        (removed.status, &removed.json()["last_key"]),
-        (200, &json!(false)),
-        "{}",
-        removed.text_body()
-    );
+    assert_eq!(removed.status, 200, "{}", removed.text_body());
+    assert_eq!(removed.json()["last_key"], false, "{}", removed.text_body());
     let removed = edited
         .send("DELETE", "/keys/lap$top", &[], &Value::Null)
         .await;
-    assert_eq!(
-        (removed.status, &removed.json()["last_key"]),
-        (200, &json!(true)),
-        "{}",
-        removed.text_body()
-    );
+    assert_eq!(removed.status, 200, "{}", removed.text_body());
+    assert_eq!(removed.json()["last_key"], true, "{}", removed.text_body());
     assert_ne!(initialize(&edited, None).await, 401);
     assert_eq!(edited.text(), before, "nothing is left of them");
 }
@@ -203,9 +176,10 @@ async fn what_no_key_can_be_is_refused() {
         ),
     ] {
         let reply = edited.send("POST", "/keys", &[], &body).await;
+        assert_eq!(reply.status, status, "{body}: {}", reply.text_body());
         assert_eq!(
-            (reply.status, &reply.json()["error"]),
-            (status, &json!(error)),
+            reply.json()["error"],
+            error,
             "{body}: {}",
             reply.text_body()
         );
@@ -229,10 +203,8 @@ async fn assert_viewers_make_no_keys(edited: &EditedGateway, ada: &str, body: &V
     let viewer = json!({ "name": "eve", "list": "operators" });
     let viewer = with_key(edited, ada, "POST", "/keys", &viewer).await.json()["key"].clone();
     let refused = with_key(edited, viewer.as_str().unwrap(), "POST", "/keys", body).await;
-    assert_eq!(
-        (refused.status, &refused.json()["error"]),
-        (403, &json!("role_not_allowed"))
-    );
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.json()["error"], "role_not_allowed");
 }
 
 /// Signs in as Ada, and removes her own key with that session, which ends.
@@ -283,10 +255,8 @@ async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() 
         .await
         .json()["operators"][0]
         .clone();
-    assert_eq!(
-        (&listed["name"], &listed["role"]),
-        (&json!("ada"), &json!("operate"))
-    );
+    assert_eq!(listed["name"], "ada");
+    assert_eq!(listed["role"], "operate");
     assert!(
         listed["last_used"].is_string() && listed["line"].is_number(),
         "{listed}"
@@ -299,12 +269,8 @@ async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() 
         &Value::Null,
     )
     .await;
-    assert_eq!(
-        (last.status, &last.json()["setting"]),
-        (409, &json!("admin.keys")),
-        "{}",
-        last.text_body()
-    );
+    assert_eq!(last.status, 409, "{}", last.text_body());
+    assert_eq!(last.json()["setting"], "admin.keys", "{}", last.text_body());
     assert_eq!(last.json()["error"], "last_operator");
     assert_viewers_make_no_keys(&edited, ada, &operator("eve2")).await;
     let bob = with_key(&edited, ada, "POST", "/keys", &operator("bob"))
@@ -336,10 +302,9 @@ async fn a_gateway_for_other_machines_keeps_its_last_key() {
     let edited = EditedGateway::with(setup).await;
     let before = edited.text();
     let refused = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
-    assert_eq!(
-        (refused.status, &refused.json()["error"], edited.text()),
-        (422, &json!("problems"), before)
-    );
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.json()["error"], "problems");
+    assert_eq!(edited.text(), before);
 }
 
 #[tokio::test]

@@ -53,19 +53,11 @@ async fn every_client_is_connected_checked_and_restored() {
         let removed = home
             .run(&["connect", id, "--remove", "--yes", "--endpoint", &url])
             .await;
-        assert_eq!(
-            (removed.code, removed.err.contains("removed")),
-            (Some(0), true),
-            "{id}: {}",
-            removed.err
-        );
+        assert_eq!(removed.code, Some(0), "{id}: {}", removed.err);
+        assert!(removed.err.contains("removed"), "{id}: {}", removed.err);
         let undone = home.run(&["connect", id, "--undo", "--yes"]).await;
-        assert_eq!(
-            (undone.code, undone.err.contains("is as it was")),
-            (Some(0), true),
-            "{id}: {}",
-            undone.err
-        );
+        assert_eq!(undone.code, Some(0), "{id}: {}", undone.err);
+        assert!(undone.err.contains("is as it was"), "{id}: {}", undone.err);
     }
     let mut left = Vec::new();
     files_below(&home.path(""), &mut left);
@@ -116,21 +108,13 @@ async fn a_file_keeps_its_comments_its_mode_and_its_bytes() {
     assert_eq!(home.run(&with(&["--remove"])).await.code, Some(0));
     assert_eq!(home.read(file), before);
     let nothing = home.run(&with(&["--remove"])).await;
-    assert_eq!(
-        (nothing.code, nothing.err.contains("has no entry")),
-        (Some(0), true),
-        "{}",
-        nothing.err
-    );
+    assert_eq!(nothing.code, Some(0), "{}", nothing.err);
+    assert!(nothing.err.contains("has no entry"), "{}", nothing.err);
     let unasked = home
         .run(&["connect", "cursor", "--endpoint", &url, "--write"])
         .await;
-    assert_eq!(
-        (unasked.code, unasked.err.contains("--yes")),
-        (Some(1), true),
-        "{}",
-        unasked.err
-    );
+    assert_eq!(unasked.code, Some(1), "{}", unasked.err);
+    assert!(unasked.err.contains("--yes"), "{}", unasked.err);
     assert_eq!(home.read(file), before);
 }
 
@@ -143,21 +127,13 @@ async fn a_wrong_key_and_a_gateway_that_is_away_are_told_apart() {
     let wrong = home
         .run_with(&[&args[..], &[&url]].concat(), "mg_wrong", "")
         .await;
-    assert_eq!(
-        (wrong.code, wrong.err.contains("refuses the key")),
-        (Some(1), true),
-        "{}",
-        wrong.err
-    );
+    assert_eq!(wrong.code, Some(1), "{}", wrong.err);
+    assert!(wrong.err.contains("refuses the key"), "{}", wrong.err);
     let away = home
         .run(&[&args[..], &["http://127.0.0.1:1/mcp", "--name", "away"]].concat())
         .await;
-    assert_eq!(
-        (away.code, away.err.contains("not checked")),
-        (Some(0), true),
-        "{}",
-        away.err
-    );
+    assert_eq!(away.code, Some(0), "{}", away.err);
+    assert!(away.err.contains("not checked"), "{}", away.err);
     assert!(
         away.err.contains("start it with `moongate`"),
         "{}",
@@ -174,9 +150,9 @@ async fn a_wrong_key_and_a_gateway_that_is_away_are_told_apart() {
             "--stdio",
         ])
         .await;
-    assert_eq!(
-        (bridge.code, bridge.err.contains("checked: the gateway")),
-        (Some(0), true),
+    assert_eq!(bridge.code, Some(0), "{}", bridge.err);
+    assert!(
+        bridge.err.contains("checked: the gateway"),
         "{}",
         bridge.err
     );
@@ -220,12 +196,8 @@ async fn an_entry_of_somebody_else_is_replaced_only_by_force() {
     assert!(!home.read(file).contains("x.example"));
     home.write(file, "{\"mcpServers\": ");
     let broken = home.run(&[&args[..], &["--write"]].concat()).await;
-    assert_eq!(
-        (broken.code, home.read(file)),
-        (Some(1), "{\"mcpServers\": ".to_owned()),
-        "{}",
-        broken.err
-    );
+    assert_eq!(broken.code, Some(1), "{}", broken.err);
+    assert_eq!(home.read(file), "{\"mcpServers\": ", "{}", broken.err);
 }
 
 #[tokio::test]
@@ -274,20 +246,12 @@ async fn without_write_a_client_s_needs_are_shown() {
         (&["import", "curser"], "did you mean `cursor`"),
     ] {
         let wrong = home.run(args).await;
-        assert_eq!(
-            (wrong.code, wrong.err.contains(word)),
-            (Some(2), true),
-            "{args:?}: {}",
-            wrong.err
-        );
+        assert_eq!(wrong.code, Some(2), "{args:?}: {}", wrong.err);
+        assert!(wrong.err.contains(word), "{args:?}: {}", wrong.err);
     }
     let chatgpt = home.run(&["connect", "chatgpt", "--write"]).await;
-    assert_eq!(
-        (chatgpt.code, chatgpt.err.contains("no file")),
-        (Some(1), true),
-        "{}",
-        chatgpt.err
-    );
+    assert_eq!(chatgpt.code, Some(1), "{}", chatgpt.err);
+    assert!(chatgpt.err.contains("no file"), "{}", chatgpt.err);
 }
 
 #[tokio::test]
@@ -310,12 +274,8 @@ async fn a_new_key_goes_to_the_client_and_its_hash_into_the_config() {
     let made = home
         .run_with(&[&args[..], &["--key", "laptop"]].concat(), "", "")
         .await;
-    assert_eq!(
-        (made.code, made.err.contains("checked: the gateway")),
-        (Some(0), true),
-        "{}",
-        made.err
-    );
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    assert!(made.err.contains("checked: the gateway"), "{}", made.err);
     let key = made
         .out
         .trim()
@@ -334,12 +294,8 @@ async fn a_new_key_goes_to_the_client_and_its_hash_into_the_config() {
     let again = home
         .run_with(&[&args[..], &["--key", "laptop"]].concat(), "", "")
         .await;
-    assert_eq!(
-        (again.code, again.err.contains("already")),
-        (Some(1), true),
-        "{}",
-        again.err
-    );
+    assert_eq!(again.code, Some(1), "{}", again.err);
+    assert!(again.err.contains("already"), "{}", again.err);
     let inline = home
         .run_with(
             &[&args[..], &["--key", "desk", "--key-inline"]].concat(),
@@ -347,7 +303,8 @@ async fn a_new_key_goes_to_the_client_and_its_hash_into_the_config() {
             "",
         )
         .await;
-    assert_eq!((inline.code, &*inline.out), (Some(0), ""), "{}", inline.err);
+    assert_eq!(inline.code, Some(0), "{}", inline.err);
+    assert_eq!(inline.out, "", "{}", inline.err);
     assert!(
         home.read(".claude.json").contains("Bearer mg_"),
         "{}",

@@ -309,10 +309,8 @@ fn check_prints_a_valid_config() {
         again.servers[1].live.timeout.0,
         first.plan.servers[1].live.timeout.0
     );
-    assert_eq!(
-        (again.limits, again.names),
-        (first.plan.limits, first.plan.names)
-    );
+    assert_eq!(again.limits, first.plan.limits);
+    assert_eq!(again.names, first.plan.names);
 }
 
 #[test]

@@ -288,8 +288,7 @@ fn kept_too() {}
         code.contains("crate::d }") && !code.contains("crate::c") && !code.contains("Head"),
         "{code}"
     );
-    assert_eq!(
-        (bare.len(), code.len(), bare.lines().count()),
-        (text.len(), text.len(), text.lines().count())
-    );
+    assert_eq!(bare.len(), text.len());
+    assert_eq!(code.len(), text.len());
+    assert_eq!(bare.lines().count(), text.lines().count());
 }

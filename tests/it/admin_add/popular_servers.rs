@@ -22,32 +22,23 @@ async fn popular_servers_are_listed_and_added_by_name() {
     };
     let deepwiki = find("deepwiki");
     let files = find("files");
-    assert_eq!(
-        (&deepwiki["added"], &files["added"], &find("mdn")["added"]),
-        (&json!(true), &json!(false), &json!(false))
-    );
+    assert_eq!(deepwiki["added"], true);
+    assert_eq!(files["added"], false);
+    assert_eq!(find("mdn")["added"], false);
     for member in ["title", "purpose", "url", "key", "probed", "stale"] {
         assert!(deepwiki.get(member).is_some(), "{member}: {deepwiki}");
     }
     assert!(files["command"].is_string() && files["url"].is_null());
     let looked = preview(&edited, json!({ "popular": "mdn" })).await;
-    assert_eq!(
-        (
-            &looked["servers"][0]["name"],
-            &looked["servers"][0]["state"]
-        ),
-        (&json!("mdn"), &json!("new"))
-    );
+    assert_eq!(looked["servers"][0]["name"], "mdn");
+    assert_eq!(looked["servers"][0]["state"], "new");
     assert_eq!(
         preview(&edited, json!({ "popular": "deepwiki" })).await["servers"][0]["state"],
         "same"
     );
     let looked = preview(&edited, json!({ "popular": "files", "args": ["/data"] })).await;
-    assert_eq!(
-        (&looked["servers"][0]["needs_command"], &looked["diff"]),
-        (&json!(true), &Value::Null),
-        "{looked}"
-    );
+    assert_eq!(looked["servers"][0]["needs_command"], true, "{looked}");
+    assert_eq!(looked["diff"], Value::Null, "{looked}");
     assert!(
         looked["servers"][0]["target"]
             .as_str()
@@ -84,19 +75,14 @@ async fn popular_servers_are_refused_with_the_reason() {
         ),
     ] {
         let reply = edited.send("POST", "/servers/preview", &[], &body).await;
-        assert_eq!(
-            (reply.status, &reply.json()["error"]),
-            (400, &json!(error)),
-            "{body}"
-        );
+        assert_eq!(reply.status, 400, "{body}");
+        assert_eq!(reply.json()["error"], error, "{body}");
     }
     let refused = add(
         &edited,
         json!({ "from": { "popular": "files", "args": ["/data"] } }),
     )
     .await;
-    assert_eq!(
-        (refused.status, &refused.json()["error"]),
-        (403, &json!("commands_not_allowed"))
-    );
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.json()["error"], "commands_not_allowed");
 }

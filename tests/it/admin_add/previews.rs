@@ -34,30 +34,17 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
             .unwrap_or_else(|| panic!("{name}: {shown}"))
             .clone()
     };
-    assert_eq!(
-        (&row("github")["state"], &row("again")["state"]),
-        (&json!("new"), &json!("same"))
-    );
-    assert_eq!(
-        (&row("again")["same_as"], &row("self")["state"]),
-        (&json!("known"), &json!("own"))
-    );
-    assert_eq!(
-        (&row("known-2")["state"], &row("known-2")["was"]),
-        (&json!("renamed"), &json!("known"))
-    );
-    assert_eq!(
-        (
-            &row("files")["needs_command"],
-            &row("github")["needs_command"]
-        ),
-        (&json!(true), &json!(false))
-    );
+    assert_eq!(row("github")["state"], "new");
+    assert_eq!(row("again")["state"], "same");
+    assert_eq!(row("again")["same_as"], "known");
+    assert_eq!(row("self")["state"], "own");
+    assert_eq!(row("known-2")["state"], "renamed");
+    assert_eq!(row("known-2")["was"], "known");
+    assert_eq!(row("files")["needs_command"], true);
+    assert_eq!(row("github")["needs_command"], false);
     let secrets = json!([{ "path": "headers.Authorization", "suggest": "GITHUB_TOKEN" }]);
-    assert_eq!(
-        (&row("github")["secrets"], &row("github")["target"]),
-        (&secrets, &json!("https://gh.example/mcp"))
-    );
+    assert_eq!(row("github")["secrets"], secrets);
+    assert_eq!(row("github")["target"], "https://gh.example/mcp");
     assert_eq!(row("files")["target"], "npx -y x@1.0 --token ***");
     assert!(
         row("github")["toml"]
@@ -84,11 +71,8 @@ async fn text_that_cannot_be_read_is_a_problem_of_the_preview() {
     let edited = EditedGateway::start(Setup::new()).await;
     // Typing is no error, and says where it is wrong.
     let broken = preview(&edited, json!({ "text": "[servers.a\nurl = 1" })).await;
-    assert_eq!(
-        (&broken["servers"], &broken["problems"][0]["line"]),
-        (&json!([]), &json!(1)),
-        "{broken}"
-    );
+    assert_eq!(broken["servers"], json!([]), "{broken}");
+    assert_eq!(broken["problems"][0]["line"], 1, "{broken}");
     let nothing = preview(&edited, json!({ "text": "hello" })).await;
     assert!(
         nothing["problems"][0]["message"].is_string()
@@ -105,14 +89,8 @@ async fn a_server_that_cannot_work_here_hides_no_other_one() {
     } });
     let owner = EditedGateway::with_key(Setup::new().with("admin", "allow_commands = true")).await;
     let shown = preview(&owner, json!({ "text": one_bad.to_string() })).await;
-    assert_eq!(
-        (
-            &shown["problems"][0]["server"],
-            shown["problems"].as_array().unwrap().len()
-        ),
-        (&json!("x"), 1),
-        "{shown}"
-    );
+    assert_eq!(shown["problems"][0]["server"], "x", "{shown}");
+    assert_eq!(shown["problems"].as_array().unwrap().len(), 1, "{shown}");
     assert!(
         shown["problems"][0]["message"]
             .as_str()
@@ -161,10 +139,9 @@ async fn a_server_with_a_key_that_the_config_lacks_differs() {
     looked["probe"] = json!(true);
     let shown = preview(&edited, looked).await;
     let row = &shown["servers"][0];
-    assert_eq!(
-        (&row["state"], &row["same_as"], &shown["diff"]),
-        (&json!("differs"), &json!("docs"), &Value::Null)
-    );
+    assert_eq!(row["state"], "differs");
+    assert_eq!(row["same_as"], "docs");
+    assert_eq!(shown["diff"], Value::Null);
     assert_eq!(
         row["lacks"],
         json!([{ "path": "headers.Authorization", "value": "***" }])
@@ -173,15 +150,13 @@ async fn a_server_with_a_key_that_the_config_lacks_differs() {
         row["lines"],
         "[servers.docs.headers]\nAuthorization = \"Bearer ${DOCS_TOKEN}\"\n"
     );
-    assert_eq!(
-        (&row["probe"]["tools"], shown.to_string().contains("s3cr3t")),
-        (&json!(1), false),
-        "{shown}"
-    );
+    assert_eq!(row["probe"]["tools"], 1, "{shown}");
+    assert!(!shown.to_string().contains("s3cr3t"), "{shown}");
     let unasked = add(&edited, json!({ "from": source })).await;
+    assert_eq!(unasked.status, 409, "nothing is doubled by itself");
     assert_eq!(
-        (unasked.status, &unasked.json()["error"]),
-        (409, &json!("not_new")),
+        unasked.json()["error"],
+        "not_new",
         "nothing is doubled by itself"
     );
     assert!(
@@ -229,11 +204,8 @@ async fn a_preview_reads_one_source_of_a_bounded_size() {
         json!({ "text": "x", "headers": {} }),
     ] {
         let reply = edited.send("POST", "/servers/preview", &[], &body).await;
-        assert_eq!(
-            (reply.status, &reply.json()["error"]),
-            (400, &json!("bad_body")),
-            "{body}"
-        );
+        assert_eq!(reply.status, 400, "{body}");
+        assert_eq!(reply.json()["error"], "bad_body", "{body}");
     }
     let long = json!({ "text": "x".repeat(300 * 1024) });
     assert_eq!(

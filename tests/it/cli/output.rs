@@ -5,7 +5,8 @@ use super::*;
 #[tokio::test]
 async fn lists_are_tables() {
     let tools = piped(&["tools"], &[]).await;
-    assert_eq!((tools.code, &*tools.err), (Some(0), ""));
+    assert_eq!(tools.code, Some(0));
+    assert_eq!(tools.err, "");
     let lines: Vec<&str> = tools.out.lines().collect();
     assert_eq!(lines[0], "TOOL           ARGUMENTS         DESCRIPTION");
     assert_eq!(
@@ -58,13 +59,15 @@ async fn an_empty_list_exits_with_success() {
     let dir = TempDir::new().unwrap();
     let script = odd_script(dir.path());
     let prompts = piped(&["prompts"], &[&script]).await;
-    assert_eq!((prompts.code, &*prompts.out), (Some(0), ""));
+    assert_eq!(prompts.code, Some(0));
+    assert_eq!(prompts.out, "");
     assert_eq!(prompts.err, "moongate has no prompts\n");
     let resources = piped(&["resources", "--format", "json"], &[&script]).await;
     assert_eq!(
-        (&*resources.out, &*resources.err),
-        ("{\"resources\":[],\"resourceTemplates\":[]}\n", "")
+        resources.out,
+        "{\"resources\":[],\"resourceTemplates\":[]}\n"
     );
+    assert_eq!(resources.err, "");
 }
 
 #[tokio::test]
@@ -108,19 +111,16 @@ async fn pairs_are_typed_by_the_schema() {
     ];
     let called = piped(&[&["call", "odd"], &pairs[..]].concat(), &[script]).await;
     let echoed = r#"{"n":1.50,"i":7,"b":true,"o":{"k": 1},"s":"5","more":"x=y","raw":[1]}"#;
-    assert_eq!(
-        (called.code, &*called.out),
-        (Some(0), &*format!("{echoed}\n")),
-        "{}",
-        called.err
-    );
+    assert_eq!(called.code, Some(0), "{}", called.err);
+    assert_eq!(called.out, format!("{echoed}\n"), "{}", called.err);
     for (pair, wrong) in [
         ("n=x", "of type number"),
         ("i=1.5", "of type integer"),
         ("b=1", "of type boolean"),
     ] {
         let called = piped(&["call", "odd", pair], &[script]).await;
-        assert_eq!((called.code, &*called.out), (Some(2), ""), "{pair}");
+        assert_eq!(called.code, Some(2), "{pair}");
+        assert_eq!(called.out, "", "{pair}");
         assert!(called.err.contains(wrong), "{}", called.err);
     }
 }
@@ -169,7 +169,8 @@ async fn resources_and_prompts_are_text() {
         "[user]\nThis is the prompt plain.\n"
     );
     let missing = piped(&["read", "mock://nothing"], &[]).await;
-    assert_eq!((missing.code, &*missing.out), (Some(1), ""));
+    assert_eq!(missing.code, Some(1));
+    assert_eq!(missing.out, "");
     assert!(
         missing.err.starts_with("error: Resource not found"),
         "{}",
@@ -183,31 +184,27 @@ async fn progress_and_logs_go_to_stderr() {
     for revision in Revision::ALL.map(Revision::date) {
         let mock = ["--revision", revision];
         let called = piped(&["call", "progress", "steps=2"], &mock).await;
-        assert_eq!(
-            (called.code, &*called.out),
-            (Some(0), "2 steps\n"),
-            "{revision}"
-        );
+        assert_eq!(called.code, Some(0), "{revision}");
+        assert_eq!(called.out, "2 steps\n", "{revision}");
         assert!(
             called.err.contains("progress 2/2"),
             "{revision}: {}",
             called.err
         );
         let called = piped(&["call", "log", "text=hey", "level=error"], &mock).await;
-        assert_eq!(
-            (&*called.out, &*called.err),
-            ("logged\n", "error (mock): hey\n"),
-            "{revision}"
-        );
+        assert_eq!(called.out, "logged\n", "{revision}");
+        assert_eq!(called.err, "error (mock): hey\n", "{revision}");
         let called = piped(&["call", "log", "text=hey", "level=debug"], &mock).await;
-        assert_eq!((&*called.out, &*called.err), ("logged\n", ""), "{revision}");
+        assert_eq!(called.out, "logged\n", "{revision}");
+        assert_eq!(called.err, "", "{revision}");
     }
 }
 
 #[tokio::test]
 async fn an_elicitation_without_a_terminal_is_declined() {
     let called = piped(&["call", "elicit"], &[]).await;
-    assert_eq!((called.code, &*called.out), (Some(1), ""));
+    assert_eq!(called.code, Some(1));
+    assert_eq!(called.out, "");
     assert!(called.err.contains("requires a terminal"), "{}", called.err);
     let called = piped(&["call", "elicit"], &["--revision", "2025-06-18"]).await;
     assert_eq!(called.code, Some(1));

@@ -103,28 +103,17 @@ async fn pasted_servers_go_into_the_config_that_is_there() {
         "{config}"
     );
     let check = home.run(&["check"]).await;
-    assert_eq!(
-        (check.code, check.err.contains("4 servers")),
-        (Some(0), true),
-        "{}",
-        check.err
-    );
+    assert_eq!(check.code, Some(0), "{}", check.err);
+    assert!(check.err.contains("4 servers"), "{}", check.err);
     let unasked = home
         .run_with(&["import", "-"], "", "https://c.example/mcp")
         .await;
-    assert_eq!(
-        (unasked.code, unasked.err.contains("--yes")),
-        (Some(1), true),
-        "{}",
-        unasked.err
-    );
+    assert_eq!(unasked.code, Some(1), "{}", unasked.err);
+    assert!(unasked.err.contains("--yes"), "{}", unasked.err);
     let nonsense = home.run_with(&["import", "-", "--yes"], "", "hello").await;
-    assert_eq!(
-        (
-            nonsense.code,
-            nonsense.err.contains("not a client's config")
-        ),
-        (Some(1), true),
+    assert_eq!(nonsense.code, Some(1), "{}", nonsense.err);
+    assert!(
+        nonsense.err.contains("not a client's config"),
         "{}",
         nonsense.err
     );
@@ -169,12 +158,8 @@ async fn keys_move_into_an_env_file_that_the_gateway_reads() {
     assert!(!config.contains("s3cr3t"), "{config}");
     // Nothing more is to be done: the next start has the values.
     let check = home.run(&["check"]).await;
-    assert_eq!(
-        (check.code, check.err.contains("2 servers")),
-        (Some(0), true),
-        "{}",
-        check.err
-    );
+    assert_eq!(check.code, Some(0), "{}", check.err);
+    assert!(check.err.contains("2 servers"), "{}", check.err);
     home.write(
         ".warp/.mcp.json",
         r#"{"mcpServers": {"c": {"command": "c", "env": {"C_TOKEN": "s3cr3t-c"}}}}"#,
@@ -182,20 +167,13 @@ async fn keys_move_into_an_env_file_that_the_gateway_reads() {
     let other = home
         .run(&["import", "--env-file", "other.env", "--yes"])
         .await;
-    assert_eq!(
-        (other.code, other.err.contains("`gateway.env_file`")),
-        (Some(1), true),
-        "{}",
-        other.err
-    );
+    assert_eq!(other.code, Some(1), "{}", other.err);
+    assert!(other.err.contains("`gateway.env_file`"), "{}", other.err);
     assert_eq!(home.read(target), config);
     let more = home.run(&["import", "--env-file", ".env", "--yes"]).await;
-    assert_eq!(
-        (
-            more.code,
-            home.read("work/.env").contains("C_TOKEN=s3cr3t-c")
-        ),
-        (Some(0), true),
+    assert_eq!(more.code, Some(0), "{}", more.err);
+    assert!(
+        home.read("work/.env").contains("C_TOKEN=s3cr3t-c"),
         "{}",
         more.err
     );
@@ -305,13 +283,11 @@ async fn servers_of_projects_are_imported() {
             "http://127.0.0.1:1/mcp",
         ])
         .await;
-    assert_eq!(
-        (
-            removed.code,
-            home.path("work/.continue/mcpServers/moongate.yaml")
-                .exists()
-        ),
-        (Some(0), false),
+    assert_eq!(removed.code, Some(0), "{}", removed.err);
+    assert!(
+        !home
+            .path("work/.continue/mcpServers/moongate.yaml")
+            .exists(),
         "{}",
         removed.err
     );

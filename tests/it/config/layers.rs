@@ -90,10 +90,9 @@ fn all_formats_give_the_same_plan() {
     let toml = plan(&[("a.toml", TOML)], &env);
     assert_eq!(toml, plan(&[("a.yaml", YAML)], &env));
     assert_eq!(toml, plan(&[("a.json", JSON)], &env));
-    assert_eq!(
-        (toml.servers.len(), toml.views.len(), toml.auth.keys.len()),
-        (2, 1, 1)
-    );
+    assert_eq!(toml.servers.len(), 2);
+    assert_eq!(toml.views.len(), 1);
+    assert_eq!(toml.auth.keys.len(), 1);
     assert_eq!(toml.servers[0].live.timeout.0, Duration::from_secs(90));
     assert_eq!(toml.servers[0].options.max_message.0, 1 << 20);
     assert!(
@@ -194,7 +193,8 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
         .plan;
     assert_eq!(plan.listen, [address("127.0.0.1:2")]);
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
-    assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
+    assert_eq!(plan.admin, None);
+    assert_eq!(plan.names.max_length, 64);
     assert_eq!(
         plan.servers[0].presentation.title.as_deref(),
         Some("0123"),

@@ -57,7 +57,8 @@ fn at_the_start_a_problem_in_an_entry_costs_that_server() {
         .iter()
         .map(|server| server.name.as_str())
         .collect();
-    assert_eq!((loaded.plan.servers.len(), &off[..]), (5, &["off"][..]));
+    assert_eq!(loaded.plan.servers.len(), 5);
+    assert_eq!(off, ["off"]);
     assert_eq!(
         loaded.failed.len(),
         5,

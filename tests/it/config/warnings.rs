@@ -185,10 +185,8 @@ fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
                 = \"a-long-enough-test-key\"";
     let loaded = load_texts(&[("a.toml", keys)], &[("MOONGATE_ADMIN__METRICS", "key")]).unwrap();
     let plan = loaded.plan.admin_access;
-    assert_eq!(
-        (plan.keys[0].role, plan.metrics),
-        (AdminRole::View, MetricsAccess::Key)
-    );
+    assert_eq!(plan.keys[0].role, AdminRole::View);
+    assert_eq!(plan.metrics, MetricsAccess::Key);
     assert!(
         loaded.warnings[0].render("warning").contains("plain text"),
         "{:?}",

@@ -148,13 +148,8 @@ async fn streams_and_sessions_over_their_number_are_refused() {
     );
     let other = gateway.client(Era::Legacy).await;
     let body = other.raw("GET", &[], "").await;
-    assert_eq!(
-        (
-            body.status().as_u16(),
-            body.headers()["retry-after"].to_str().unwrap()
-        ),
-        (503, "1")
-    );
+    assert_eq!(body.status().as_u16(), 503);
+    assert_eq!(body.headers()["retry-after"].to_str().unwrap(), "1");
     // Calls go on without streams.
     assert_eq!(
         other.call("a__add", json!({"a": 1, "b": 2})).await.text(),

@@ -126,19 +126,14 @@ async fn a_new_pair_is_taken_and_a_bad_one_changes_nothing() {
             .await
             .unwrap_or(0.0)
     };
-    assert_eq!(
-        (reloads("refused").await, reloads("loaded").await),
-        (1.0, 0.0),
-        "told once"
-    );
+    assert_eq!(reloads("refused").await, 1.0, "told once");
+    assert_eq!(reloads("loaded").await, 0.0, "told once");
     second.write(dir);
     gateway.app.reload_certificate().await;
     gateway.app.reload_certificate().await;
     assert_eq!(shown(address, &authority).await, second.certificate);
-    assert_eq!(
-        (reloads("refused").await, reloads("loaded").await),
-        (1.0, 1.0)
-    );
+    assert_eq!(reloads("refused").await, 1.0);
+    assert_eq!(reloads("loaded").await, 1.0);
     std::fs::remove_file(dir.join("key.pem")).unwrap();
     gateway.app.reload_certificate().await;
     assert_eq!(shown(address, &authority).await, second.certificate);

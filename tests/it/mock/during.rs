@@ -32,13 +32,8 @@ async fn legacy_input_requests_and_progress_over_http() {
     let mut events = read_events(web.post(&request(2, "tools/call", params)).await);
     for step in 1..=3 {
         let message = events.message().await.unwrap();
-        assert_eq!(
-            (
-                &message["params"]["progressToken"],
-                &message["params"]["progress"]
-            ),
-            (&json!("t"), &json!(step))
-        );
+        assert_eq!(message["params"]["progressToken"], "t");
+        assert_eq!(message["params"]["progress"], step);
     }
     assert_eq!(content(&events.message().await.unwrap()), "3 steps");
 }

@@ -76,14 +76,9 @@ async fn every_legacy_revision_over_http() {
         assert!(events.next_message().await.is_none());
         assert_eq!(web.post(&request(5, "ping", json!({}))).await.status(), 404);
         let counters = server.counters();
-        assert_eq!(
-            (
-                counters.sessions,
-                counters.deleted,
-                counters.of("tools/call")
-            ),
-            (1, 1, 2)
-        );
+        assert_eq!(counters.sessions, 1);
+        assert_eq!(counters.deleted, 1);
+        assert_eq!(counters.of("tools/call"), 2);
         server.stop().await;
     }
 }
@@ -99,7 +94,8 @@ async fn batches_are_of_one_revision() {
     let server = http(MockScript::standard()).await;
     let web = session(&server.url, "2025-03-26").await;
     let both = answer(web.post(&batch).await).await;
-    assert_eq!((content(&both[0]), &both[1]["id"]), ("3", &json!(2)));
+    assert_eq!(content(&both[0]), "3");
+    assert_eq!(both[1]["id"], 2);
     assert_eq!(server.counters().of("notifications/roots/list_changed"), 1);
     let streamed = format!(
         "[{},{}]",
@@ -139,23 +135,13 @@ async fn a_modern_server_gives_errors_of_requests_their_status() {
         )
         .await
         .unwrap();
-    assert_eq!(
-        (
-            response.status().as_u16(),
-            answer(response).await["error"]["code"].clone()
-        ),
-        (400, json!(-32602))
-    );
+    assert_eq!(response.status().as_u16(), 400);
+    assert_eq!(answer(response).await["error"]["code"], -32602);
     let response = web
         .post_modern(&modern(3, "no/such", json!({}), json!({})))
         .await;
-    assert_eq!(
-        (
-            response.status().as_u16(),
-            answer(response).await["error"]["code"].clone()
-        ),
-        (404, json!(-32601))
-    );
+    assert_eq!(response.status().as_u16(), 404);
+    assert_eq!(answer(response).await["error"]["code"], -32601);
 }
 
 #[tokio::test]

@@ -14,10 +14,8 @@ async fn input_requests_over_stdio() {
     let ask = pipe
         .ask(&call(1, "elicit", json!({"message": "Who?"})))
         .await;
-    assert_eq!(
-        (&ask["method"], &ask["params"]["message"]),
-        (&json!("elicitation/create"), &json!("Who?"))
-    );
+    assert_eq!(ask["method"], "elicitation/create");
+    assert_eq!(ask["params"]["message"], "Who?");
     assert!(ask["params"].get("mode").is_none());
     let reply = json!({"action": "accept", "content": {"name": "Ada"}});
     let answer = pipe
@@ -103,13 +101,8 @@ async fn a_legacy_flow_requests_input_within_the_call() {
     // Both are on their way before either is answered.
     let name = pipe.receive().await;
     let wish = pipe.receive().await;
-    assert_eq!(
-        (&name["method"], &wish["method"]),
-        (
-            &json!("elicitation/create"),
-            &json!("sampling/createMessage")
-        )
-    );
+    assert_eq!(name["method"], "elicitation/create");
+    assert_eq!(wish["method"], "sampling/createMessage");
     let reply = |ask: &Value, result: Value| {
         json!({"jsonrpc": "2.0", "id": ask["id"], "result": result}).to_string()
     };

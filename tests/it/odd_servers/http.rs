@@ -313,8 +313,6 @@ async fn an_error_of_a_status_is_read_as_leniently_as_others() {
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
     let error = client.call("a__echo", json!({})).await.error();
-    assert_eq!(
-        (&error["code"], &error["message"]),
-        (&json!(-32050), &json!("\u{fffd}chec"))
-    );
+    assert_eq!(error["code"], -32050);
+    assert_eq!(error["message"], "\u{fffd}chec");
 }
