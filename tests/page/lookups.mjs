@@ -6,7 +6,7 @@ import { base, order } from "./session.mjs";
 /** The text in the clipboard. The page's policy forbids to read it by script. */
 async function pasted(page) {
   // The clipboard is written after the click returned.
-  await page.locator("button", { hasText: "copied" }).first().waitFor();
+  await page.locator("button:visible", { hasText: "copied" }).first().waitFor();
   await page.evaluate(() => document.body.appendChild(document.createElement("textarea")).focus());
   await page.keyboard.press("Control+V");
   return page.evaluate(() => {

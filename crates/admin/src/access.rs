@@ -164,11 +164,11 @@ fn find_grant(
     }
     // A program that sends a key expects that one to count.
     if !headers.contains_key(header::AUTHORIZATION)
-        && let Some(session) = COOKIE.hash_in(headers)
-        && let Some(key) = admin
-            .sign_in
-            .sessions
-            .find(&session, |key| access.find(key))
+        && let Some((session, key)) = COOKIE.hashes_in(headers).find_map(|session| {
+            let sessions = &admin.sign_in.sessions;
+            let key = sessions.find(&session, |key| access.find(key))?;
+            Some((session, key))
+        })
     {
         admin.sign_in.key_uses.record(key);
         return Ok(AccessGrant::Key {

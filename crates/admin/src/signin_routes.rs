@@ -84,7 +84,7 @@ pub(super) async fn sign_in(
         KeyAttempt::Refused(wait) => return refuse_guesses(&admin, wait),
     };
     // A browser has one session: the earlier one of its cookie ends.
-    if let Some(earlier) = COOKIE.hash_in(&headers) {
+    for earlier in COOKIE.hashes_in(&headers) {
         admin.sign_in.sessions.end(&earlier);
     }
     let cookie = COOKIE.set(path, &admin.sign_in.sessions.start(key.hash));
@@ -106,7 +106,7 @@ pub(super) async fn sign_out(
     Shared(admin): Shared<Arc<AdminState>>,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(session) = COOKIE.hash_in(&headers) {
+    for session in COOKIE.hashes_in(&headers) {
         admin.sign_in.sessions.end(&session);
     }
     let mut response = json(

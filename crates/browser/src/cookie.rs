@@ -84,10 +84,14 @@ impl CookieNames {
             })
     }
 
-    /// Returns the hash of the secret in a request's cookie.
-    pub fn hash_in(self, headers: &HeaderMap) -> Option<KeyHash> {
+    /// Returns the hashes of the secrets in a request's cookies.
+    ///
+    /// A browser that came both ways sends both names, and only one of them may still be good.
+    pub fn hashes_in(self, headers: &HeaderMap) -> impl Iterator<Item = KeyHash> {
         // The name for TLS first: a page on another port of this host can set the plain one.
-        hash_of_cookie(headers, self.tls).or_else(|| hash_of_cookie(headers, self.plain))
+        [self.tls, self.plain]
+            .into_iter()
+            .filter_map(|name| hash_of_cookie(headers, name))
     }
 }
 
@@ -119,11 +123,11 @@ mod tests {
         BrowserPath::of(&headers, &Uri::from_static("/"))
     }
 
-    fn hash_in(cookies: &[&'static str]) -> Option<KeyHash> {
+    fn hashes_in(cookies: &[&'static str]) -> Vec<KeyHash> {
         let headers = cookies
             .iter()
             .map(|value| (header::COOKIE, HeaderValue::from_static(value)));
-        NAMES.hash_in(&headers.collect())
+        NAMES.hashes_in(&headers.collect()).collect()
     }
 
     #[test]
@@ -167,14 +171,15 @@ mod tests {
     #[test]
     fn the_secret_is_found_among_other_cookies() {
         assert_eq!(
-            hash_in(&["a=b; moongate_admin=s; c=d"]),
-            Some(KeyHash::of("s"))
+            hashes_in(&["a=b; moongate_admin=s; c=d"]),
+            [KeyHash::of("s")]
         );
         assert_eq!(
-            hash_in(&["a=b", "__Host-moongate=t; moongate_admin=s"]),
-            Some(KeyHash::of("t"))
+            hashes_in(&["a=b", "__Host-moongate=t; moongate_admin=s"]),
+            [KeyHash::of("t"), KeyHash::of("s")],
+            "a session of either way may be the one that is good"
         );
-        assert_eq!(hash_in(&["xmoongate_admin=s", "moongate_admin"]), None);
+        assert_eq!(hashes_in(&["xmoongate_admin=s", "moongate_admin"]), []);
     }
 
     #[test]

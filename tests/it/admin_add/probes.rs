@@ -72,7 +72,7 @@ async fn a_probe_that_fails_says_why_and_no_metadata_service_is_asked_or_added()
         assert!(
             added
                 .text_body()
-                .contains("cloud would be the metadata service"),
+                .contains("cloud would be a cloud metadata service"),
             "{}",
             added.text_body()
         );

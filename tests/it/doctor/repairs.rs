@@ -47,7 +47,7 @@ async fn a_repair_cures_its_finding_and_clients_are_judged() {
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    for (name, part) in [("aa", "did you mean `a`?"), ("nosuch", "there is a")] {
+    for (name, part) in [("aa", "did you mean `a`?"), ("nosuch", "the config has a")] {
         let (exit, out, said) = doctor_text(dir.path(), &[name]).await;
         assert!(
             exit == 2 && out.is_empty() && said.contains(part),

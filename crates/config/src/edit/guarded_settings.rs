@@ -174,6 +174,35 @@ mod tests {
         assert!(check_new_keys(json!({ "url": "x", "tools": {} }).as_object().unwrap()).is_ok());
     }
 
+    /// Returns the keys with a right, sorted.
+    fn keys_with(right: KeyRight) -> Vec<&'static str> {
+        let named = RIGHTS.iter().filter(|(_, other)| *other == right);
+        let mut keys: Vec<&str> = named.map(|(key, _)| key.as_str()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    #[test]
+    fn keys_that_decide_what_runs_and_where_need_the_permission() {
+        assert_eq!(
+            keys_with(KeyRight::Power),
+            [
+                "allow_metadata",
+                "args",
+                "ca",
+                "command",
+                "cwd",
+                "env",
+                "forward_headers",
+                "unix"
+            ]
+        );
+        assert_eq!(
+            keys_with(KeyRight::Target),
+            ["headers", "proxy", "tcp", "transport", "type", "url"]
+        );
+    }
+
     #[test]
     fn each_key_of_a_server_declares_its_right() {
         let schema = ConfigSchema::read();

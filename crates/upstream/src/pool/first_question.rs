@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
+use crate::pool::dedicated::ReleasePermit;
 use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckoutRequest, ConnectionPool, connection_affinity};
 use moongate_model::{Caller, SharingMode};
@@ -59,23 +60,39 @@ impl ConnectionPool {
                 .any(|shared| std::ptr::eq(&**shared, connection))
     }
 
-    /// Waits until the other clients' calls have shown what they do.
+    /// Waits until the other clients' calls have shown what they do. The call gives up its permit
+    /// meanwhile.
     pub(super) async fn wait_first_question(
         &self,
         connection: &UpstreamConnection,
         request: &mut CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
     ) {
-        // A call that waits for more than half of its time would only fail later.
-        let wait = if self.is_new(request.caller) {
-            FIRST_WAIT
-        } else {
-            STATEFUL_WAIT
-        };
-        let until = Instant::now() + wait.min(self.server.timeouts.call() / 2);
+        if !self.conflicts(connection, request) {
+            return;
+        }
+        let now = Instant::now();
+        let until = *request
+            .first_question_until
+            .get_or_insert(now + self.first_question_wait(request, now));
+        if now < until {
+            permit.release();
+        }
         while Instant::now() < until && self.conflicts(connection, request) {
-            request.has_waited = true;
             tokio::time::sleep(LOOK_PAUSE).await;
         }
+    }
+
+    /// Returns how long a call waits for others.
+    fn first_question_wait(&self, request: &CheckoutRequest<'_>, now: Instant) -> Duration {
+        // Only a tool's call has effects that would be lost with it.
+        let wait = match request.is_tool_call && !self.is_new(request.caller) {
+            true => STATEFUL_WAIT,
+            false => FIRST_WAIT,
+        };
+        // A call that waits for more than half of its time would only fail later.
+        let deadline = request.received + self.server.timeouts.call();
+        wait.min(deadline.saturating_duration_since(now) / 2)
     }
 
     /// Returns true if a call must not start on a connection yet: together with another, it may be

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
+use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::ConnectIdentity;
@@ -42,7 +43,7 @@ use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::liveness_triggers::LivenessTriggers;
 use crate::pool::shared_connection::SharedConnection;
 use crate::server_context::ServerContext;
-use moongate_model::{Call, Caller, Error, ServerStart, SharingMode};
+use moongate_model::{Call, Caller, Error, McpMethod, ServerStart, SharingMode};
 use moongate_protocol::{CallTarget, Era, SeenInputFlag};
 
 /// Connections of one server.
@@ -96,8 +97,12 @@ pub(crate) struct CheckoutRequest<'a> {
     /// True if the server would take the client for one that can answer what the tool was seen to
     /// ask for.
     pub(crate) exceeds_client: bool,
-    /// True if the call waited for other clients' calls to show what they do.
-    has_waited: bool,
+    /// Time until which the call waits for other clients' calls to show what they do, once it has
+    /// to.
+    first_question_until: Option<Instant>,
+    received: Instant,
+    /// True if losing the call may lose effects.
+    is_tool_call: bool,
     /// True if another client's call started on the connection where this one would have been
     /// alone.
     needs_isolation: bool,
@@ -113,7 +118,9 @@ impl<'a> CheckoutRequest<'a> {
             traits,
             target,
             exceeds_client: false,
-            has_waited: false,
+            first_question_until: None,
+            received: call.received,
+            is_tool_call: call.method == McpMethod::CallTool,
             needs_isolation: false,
         }
     }
@@ -216,8 +223,10 @@ impl ConnectionPool {
         if self.wait_without_roots(&connection, request).await {
             (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
         }
-        if !request.has_waited {
-            self.wait_first_question(&connection, request).await;
+        self.wait_first_question(&connection, request, permit).await;
+        if request.first_question_until.is_some() && !self.shared_or_era(&connection) {
+            // It was replaced meanwhile.
+            (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
         }
         let caller = request.caller;
         let leaves = self.leaves_early(&connection, request);
@@ -335,7 +344,10 @@ impl ConnectionPool {
         {
             return None;
         }
-        let must_wait = !request.has_waited && self.conflicts(connection, request);
+        let must_wait = request
+            .first_question_until
+            .is_none_or(|until| Instant::now() < until)
+            && self.conflicts(connection, request);
         if !checked_out.is_final && (must_wait || self.leaves_early(connection, request)) {
             return None;
         }
