@@ -179,7 +179,7 @@ async function restart(page) {
   await page.locator("#live[data-state=live]").waitFor({ timeout: 30_000 });
   await page.locator("#server-weather .dot.green").waitFor({ timeout: 30_000 });
   checkTime(Date.now() - started < 5000, `live again after a restart: ${Date.now() - started} ms`);
-  check((await page.evaluate(() => window.same)) === true, "without loading the page anew");
+  check((await page.evaluate(() => window.same)) === true, "without loading the page again");
 }
 
 /** With keys the page asks for one, and a ticket does as well. */

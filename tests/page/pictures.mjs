@@ -1,4 +1,4 @@
-// Pictures of the documentation. Compares them with the page, or takes them anew (UPDATE_PICTURES=1).
+// Pictures of the documentation. Compares them with the page, or takes them again (UPDATE_PICTURES=1).
 //
 // Pixels differ between versions of fonts and browsers, so a fingerprint is compared: the text that a view shows, without
 // numbers, and the bytes of the page's style and scripts. Orders of the form `do: NAME` on stdout are done by the test

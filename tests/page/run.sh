@@ -2,7 +2,7 @@
 # Runs the tests of the admin page in a browser: its views, and the pictures of the documentation.
 #
 #   run.sh                      all of them
-#   UPDATE_PICTURES=1 run.sh    takes the pictures in docs/pictures anew; the ports 8080 and 9090 must be free
+#   UPDATE_PICTURES=1 run.sh    takes the pictures in docs/pictures again; the ports 8080 and 9090 must be free
 #
 # Look at the pictures before you commit them.
 set -euo pipefail
