@@ -104,7 +104,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     (
         "search",
         None,
-        "remove it; every endpoint lists all its tools",
+        "remove it; `discovery = \"search\"` switches search mode on",
     ),
     (
         "audit",

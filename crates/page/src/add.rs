@@ -396,8 +396,8 @@ fn probe_lines(probe: &ServerProbe) -> Markup {
     html! {
         @if probe.needs_login {
             p class="outcome" {
-                (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "Sign-in required: add \
-                    the server, then sign in." }
+                (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "This server requires \
+                    a login: get a token, and set it in Headers." }
         } @else if let Some(fault) = &probe.fault {
             p class="outcome red" {
                 (StateIcon::of_call(CallState::Error).draw()) span {
