@@ -1,8 +1,8 @@
-//! Key check of the admin listener. Owns which pages need a key.
+//! Key check of the admin listener. Owns which routes need a key.
 //!
-//! Does not decide which role an action needs (`operator_check.rs`). Invariant: beyond loopback
-//! only probes, and metrics unless they are restricted, are served without a key. With keys, the
-//! page's own files are, too.
+//! Does not decide which role an action needs (`operator_check.rs`). Invariant: beyond loopback,
+//! only probes and unrestricted metrics are served without a key. If there are admin keys, the
+//! page's files and the sign-in routes are, too.
 
 use moongate_telemetry::DeniedRule;
 use std::net::IpAddr;

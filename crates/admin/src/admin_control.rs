@@ -1,7 +1,7 @@
-//! Actions on the gateway that operators can request.
+//! Traits that let operators act on the gateway: reload, edit the config, examine.
 //!
-//! Owns the traits. Does not act: the gateway's `app` does. Invariant: each answer is a type of the
-//! API, or of the config.
+//! Owns the traits. Does not implement them: the app crate does. Invariant: every method returns
+//! types of the API or of the config.
 
 use std::sync::Arc;
 

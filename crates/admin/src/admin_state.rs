@@ -1,6 +1,6 @@
 //! State of the admin listener.
 //!
-//! Owns what handlers read. Does not handle requests. Invariant: nothing here uses a handler.
+//! Owns what handlers read. Does not handle requests. Invariant: nothing here depends on a handler.
 
 use std::sync::Arc;
 

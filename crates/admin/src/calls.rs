@@ -1,7 +1,8 @@
 //! Recent calls, for operators.
 //!
-//! Owns their form and filters. Does not record calls (`moongate_gateway`). Invariant: no argument
-//! and no result is shown.
+//! Owns their list with its filters, the route that cancels a call, and how endpoint paths and
+//! timestamps are written. Does not record calls (`moongate_gateway`). Invariant: arguments and
+//! results are never shown.
 
 use std::time::SystemTime;
 

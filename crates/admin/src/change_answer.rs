@@ -1,7 +1,7 @@
-//! Answers to changes of the config.
+//! Responses to config changes.
 //!
-//! Owns their form and their status. Does not make changes (`config_change.rs`). Invariant: an
-//! answer says what is true afterwards, and shows no secret.
+//! Owns their body and status code. Does not make changes (`config_change.rs`). Invariant: a
+//! response describes the state after the change and contains no secret.
 
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};

@@ -1,8 +1,8 @@
-//! Requests to change the config, and what becomes of them: the words between this listener and the
-//! gateway's reload.
+//! Config changes that operators request, and their outcomes, as the traits of `admin_control.rs`
+//! exchange them.
 //!
-//! Owns the types. Does not edit or reload anything. Invariant: a change that was applied says
-//! which file it is in.
+//! Owns the types. Does not edit or reload anything. Invariant: an applied change names the file
+//! that contains it.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! Servers that the config has without some of their settings: what is missing, and the lines that
 //! add it.
 //!
-//! Owns these members of a preview. Does not compare entries (`moongate_clients`) or write.
-//! Invariant: no secret is in them. A variable replaces each.
+//! Owns these fields of a preview. Does not compare entries (`moongate_clients`) or write.
+//! Invariant: no field contains a secret, because a variable replaces each.
 
 use std::time::Duration;
 

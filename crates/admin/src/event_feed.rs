@@ -1,7 +1,7 @@
-//! Feed of changes for pages and programs that watch.
+//! Change poller of the event feed: the task that compares states while somebody watches.
 //!
-//! Owns the task that polls for changes while somebody watches. Does not write event streams
-//! (`events.rs`). Invariant: with no watcher nothing is computed.
+//! Owns the task and its intervals. The feed's queue is in `event_queue.rs`. Does not write streams
+//! (`events.rs`). Invariant: without a watcher nothing is computed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

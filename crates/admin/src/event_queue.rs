@@ -1,7 +1,7 @@
-//! Queue of the event feed: what waits for its watchers.
+//! Bounded queue between the change poller and event streams.
 //!
-//! Owns slots and bounds. Does not find changes (`event_feed.rs`). Invariant: what waits for
-//! slow watchers is bounded in number and bytes.
+//! Owns the feed, its slots for watchers and its bounds. Does not find changes (`event_feed.rs`).
+//! Invariant: the events that wait for slow watchers are bounded in number and in bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

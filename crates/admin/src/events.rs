@@ -1,8 +1,8 @@
-//! Event stream of the admin listener.
+//! Event stream of the admin listener: `GET /api/v1/events`.
 //!
-//! Owns its bytes and its end. Does not find changes (`event_feed.rs`). Invariant: a stream
-//! ends when the gateway drains, when the keys of operators change, or with its reader's session,
-//! so that it is never older than its permission.
+//! Owns the bytes of a stream, and when it ends. Does not find changes (`event_feed.rs`).
+//! Invariant: a stream ends when the gateway drains, when the admin keys change, or when its
+//! browser session ends, so it never outlives its permission.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Answers as JSON.
+//! JSON responses.
 //!
-//! Owns their form. Does not know what they say. Invariant: the type says JSON, and nothing else is
-//! in the head.
+//! Owns their serialization. Does not know what they contain. Invariant: the only header set here
+//! is the JSON content type.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;

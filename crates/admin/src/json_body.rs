@@ -1,7 +1,7 @@
-//! JSON bodies of requests, within limits of size and time.
+//! JSON request bodies, limited in size and time.
 //!
-//! Owns their reading. Does not know what they say. Invariant: a body that a plain form of another
-//! page could send is refused, since its type is not JSON.
+//! Owns how they are read. Does not know what they contain. Invariant: a body is read only if its
+//! content type is JSON, so a plain HTML form on another page cannot send one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! Description of the API in OpenAPI 3.1: the file `openapi.json`.
+//! OpenAPI 3.1 description of the API: the file `openapi.json`.
 //!
-//! Owns its form, in a test that makes the file of the routes and their types. Does not declare
-//! routes (`routes.rs`). Invariant: each route is in it, and nothing else.
+//! Owns its route, and the test that generates the file from the routes and their types. Does not
+//! declare routes (`routes.rs`). Invariant: the file describes every route of the API and nothing
+//! else.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;

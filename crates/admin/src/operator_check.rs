@@ -1,6 +1,7 @@
-//! Callers that may see or act. Owns the check who may, beyond the key (`access.rs`).
+//! Check whether a caller may view or act. Owns the role check that follows the key check
+//! (`access.rs`).
 //!
-//! Does not perform actions (`server_actions.rs`). Without keys only this machine may act: a
+//! Does not perform actions (`server_actions.rs`). Without admin keys, only this machine may act: a
 //! request through a proxy is refused, whatever address the listener has. Pages of other origins
 //! never may. Invariant: the check comes before any action.
 

@@ -1,7 +1,7 @@
-//! Check of a request's host and origin.
+//! Host and origin check of the admin listener.
 //!
-//! Owns the refusals and the guarding headers. Does not check keys (`access.rs`). Invariant: it
-//! runs before all else.
+//! Owns the refusals, and the protective headers of every response. Does not check keys
+//! (`access.rs`). Invariant: it runs before the key check and all handlers.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Answers of the page: whole documents, and fragments.
+//! HTML responses: whole pages and fragments.
 //!
-//! Owns their frame and their types. Does not read what a view shows (`page_views.rs`). Invariant:
-//! no cache keeps one.
+//! Owns the frame of a page, and the headers of a response. Does not read what a view shows
+//! (`page_views.rs`). Invariant: no response may be cached.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;

@@ -1,7 +1,7 @@
-//! Reader of a page: what the request may see and do, and which view it wants.
+//! Viewer of a page: what the request may see and do, and which view it asks for.
 //!
-//! Owns the reading of a request. Does not check keys (`access.rs`, `actions.rs`). Invariant: each
-//! page and each fragment passes the checks of the API.
+//! Owns how these are read from a request. Does not check keys or roles (`access.rs`,
+//! `operator_check.rs`). Invariant: every page and fragment passes the checks of the API.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Probe of a server that is not configured yet, as this listener sees it.
+//! Probe reports: how a server answers that is not configured yet.
 //!
-//! Owns the types. Does not connect: the gateway does. Invariant: a report has names and numbers,
-//! and no definitions.
+//! Owns the types. Does not connect: the app crate does. Invariant: a report contains names and
+//! numbers, but no tool definitions.
 
 /// Outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
-//! Slots of previews that connect to servers.
+//! Limit on previews that connect to servers.
 //!
-//! Owns their number. Does not connect. Invariant: all listeners share them.
+//! Owns the number of slots. Does not connect. Invariant: no more previews probe at once than there
+//! are slots, because clones share them.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! Routes that need no key: metrics, health and readiness.
+//! Handlers for metrics, health and readiness.
 //!
-//! Owns their answers. Does not check servers. Invariant: no answer depends on a server.
+//! Owns their responses. Does not decide who may read the metrics (`access.rs`). Invariant: no
+//! response depends on a server.
 
 use std::sync::Arc;
 

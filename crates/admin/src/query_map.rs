@@ -1,8 +1,7 @@
-//! Query of a request, as names and values.
+//! Query parameters of a request, by name.
 //!
-//! Owns its reading, and the refusal of names that its route does not declare. Does not declare
-//! names (`routes.rs`). Invariant: of a name that comes twice, the last value counts, and no name
-//! is ignored.
+//! Owns their parsing, and refuses names that the route does not declare. Does not declare names
+//! (`routes.rs`). Invariant: no name is ignored, and if a name comes twice, the last value counts.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! Routes of the API, each declared once.
 //!
-//! Owns method, path, role, types and description of each. Does not answer requests. Invariant:
-//! `openapi.json` describes exactly these routes, since a test makes it of them. A server called
-//! `preview` has the routes of `/servers/{name}`.
+//! Owns each route's method, path, role, types and description. Does not answer requests.
+//! Invariant: `openapi.json` describes exactly these routes, because a test generates it from them.
+//! A server called `preview` keeps the routes of `/servers/{name}`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Actions of operators: reload the config, restart a server, ask for its lists.
+//! Operator actions: plan or apply a reload, restart a server, refresh its lists.
 //!
 //! Owns the routes. Does not check who may act (`operator_check.rs`) or perform the actions.
-//! Invariant: an answer comes when the action is done, or after a while.
+//! Invariant: a response comes when the action is done, or after a timeout.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! Details of a server for the status page: its names, its target and its settings. Owns the
-//! description of a server.
+//! Details of a server for the status page: its names, target, restarts and effective settings.
+//! Owns the description of a server.
 //!
-//! Does not report its state (`status`). Invariant: of a command line only the program's name is
-//! shown, of a URL no query.
+//! Does not report its state (`status.rs`). Invariant: only the program's name of a command line is
+//! shown, and no query of a URL.
 
 use std::path::Path;
 use std::time::Duration;

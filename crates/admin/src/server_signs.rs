@@ -1,7 +1,7 @@
-//! Signs that the status of a server may have changed, which cost little to read.
+//! Cheap signs that a server's status may have changed.
 //!
-//! Owns the receivers of the servers' states. Does not describe servers (`status.rs`). Invariant: a
-//! change without a sign is one of numbers, or is found at the next thorough check.
+//! Owns the receivers of server states. Does not describe servers (`status.rs`). Invariant: a
+//! change that leaves no sign affects only numbers, or is found at the next thorough check.
 
 use std::sync::Arc;
 

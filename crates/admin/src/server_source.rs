@@ -1,8 +1,8 @@
-//! Servers that an operator typed, pasted or chose, and what becomes of each in this config.
+//! Servers that an operator typed, pasted or chose, compared with this config.
 //!
-//! Owns the reading of such a body. Does not answer requests (`new_servers.rs`,
-//! `server_preview.rs`), and does not know clients' formats (`moongate_clients`). Invariant: a
-//! server that the config has is never added a second time.
+//! Owns how such a body is read. Does not answer requests (`new_servers.rs`, `server_preview.rs`),
+//! and does not know clients' formats (`moongate_clients`). Invariant: a server that the config
+//! already has is never added a second time.
 
 use std::collections::BTreeMap;
 

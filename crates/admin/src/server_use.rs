@@ -1,7 +1,7 @@
-//! Use of a server's items, and their cost to a model.
+//! Calls of a server's items, and what its tools cost a model.
 //!
-//! Owns the sums. Does not describe items (`server_items.rs`). Invariant: hidden tools are in no
-//! list that a model reads, so they cost nothing.
+//! Owns the sums per server. Does not describe items (`server_items.rs`). Invariant: hidden tools
+//! cost nothing, because no list that a model reads contains them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Clients for operators: sessions of legacy clients, and clients of recent calls that have no
-//! session.
+//! Clients for operators: legacy sessions, and recent clients that have none.
 //!
-//! Owns their form. Does not end sessions by itself. Invariant: the session id, which is a secret,
-//! is never shown.
+//! Owns their list, and the route that ends a session. Ends a session only on request. Does not
+//! keep sessions (`moongate_session`). Invariant: the session id, which is a secret, is never
+//! shown.
 
 use axum::extract::Path;
 use axum::response::Response;

@@ -1,7 +1,7 @@
-//! Tools of an endpoint, by server, and ranked for a query.
+//! Tools of an endpoint, grouped by server or ranked for a query.
 //!
-//! Owns what is shown of them. Does not rank or decide what is exposed (`moongate_gateway`).
-//! Invariant: a query finds what search mode would find, before what is not listed.
+//! Owns the rows that describe them. Does not rank or decide what is exposed (`moongate_gateway`).
+//! Invariant: a query returns what search mode would find, followed by unlisted tools.
 
 use std::sync::Arc;
 

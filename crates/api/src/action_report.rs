@@ -1,6 +1,7 @@
-//! Reports of actions on servers, calls and sessions.
+//! Reports of actions on servers, calls and sessions, and the message of probes.
 //!
-//! Owns the members. Does not act. Invariant: the outcome is the first member of each.
+//! Owns the JSON fields. Does not act. Invariant: every report starts with its outcome, while
+//! `HealthMessage` has only `message`.
 
 use serde::{Deserialize, Serialize};
 

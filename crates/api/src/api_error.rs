@@ -1,7 +1,7 @@
 //! Errors of the admin API.
 //!
-//! Owns their members. Does not choose a status. Invariant: each has a word for programs and a text
-//! for people.
+//! Owns the JSON fields. Does not choose a status. Invariant: each has a code for programs and a
+//! message for people. Only `UnreadableText` may lack the message.
 
 use serde::{Deserialize, Serialize};
 

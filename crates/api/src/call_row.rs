@@ -1,7 +1,7 @@
 //! Recent calls: the answer of `/api/v1/calls`.
 //!
-//! Owns the members. Does not record calls. Invariant: names and sizes only, never an argument or a
-//! result.
+//! Owns the JSON fields. Does not record calls. Invariant: names and sizes only, never an argument
+//! or a result.
 
 use moongate_model::CallState;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Clients that can use the gateway: the answers of `/api/v1/clients` and `/api/v1/connect`.
 //!
-//! Owns the members. Does not read clients' files. Invariant: no step has a key.
+//! Owns the JSON fields. Does not read clients' files. Invariant: no step has a key.
 
 use serde::{Deserialize, Serialize};
 

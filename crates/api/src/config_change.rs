@@ -1,6 +1,8 @@
-//! Changes of the config: the bodies that ask for them, and what becomes of them.
+//! Config changes: the bodies that request them, and the reports on changes, reloads
+//! (`ReloadReport`), plans (`PlanReport`) and tool access (`ToolAccessChange`).
 //!
-//! Owns the members. Does not edit or reload. Invariant: a report says what is true afterwards.
+//! Owns the JSON fields. Does not edit or reload. Invariant: the report on a change describes the
+//! state after it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

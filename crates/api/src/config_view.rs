@@ -1,6 +1,6 @@
 //! Config as operators see it: the answer of `/api/v1/config`.
 //!
-//! Owns the members. Does not read files. Invariant: a shown text has no secret.
+//! Owns the JSON fields. Does not read files. Invariant: a shown text has no secret.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
 //! Cost of an endpoint's tools in every conversation: the answer of `/api/v1/context`.
 //!
-//! Owns the members. Does not estimate tokens. Invariant: only listed tools count.
+//! Owns the JSON fields. Does not estimate tokens. Invariant: `tools` and `tokens` describe the
+//! full lists, `tools_listed` and `tokens_listed` the lists that clients get.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
-//! Events of `/api/v1/events` that are no objects of other routes.
+//! Events of `/api/v1/events` that have no type elsewhere in the API.
 //!
-//! Owns the members. Does not look for changes. Invariant: the snapshot has all that later events
-//! change.
+//! Owns the JSON fields. Does not look for changes. Invariant: the snapshot contains everything
+//! that later events update.
 
 use serde::{Deserialize, Serialize};
 

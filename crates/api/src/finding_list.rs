@@ -1,6 +1,6 @@
 //! Findings of the checks: the answer of `/api/v1/doctor`.
 //!
-//! Owns the members. Does not look for problems. Invariant: a finding names its fix.
+//! Owns the JSON fields. Does not look for problems. Invariant: a finding names its fix.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Keys of clients and of operators: the answer of `/api/v1/keys`, and the body that makes one.
 //!
-//! Owns the members. Does not make keys. Invariant: no list has a key, only the first digits of its
-//! hash.
+//! Owns the JSON fields. Does not make keys. Invariant: no list has a key, only the first digits of
+//! its hash.
 
 use serde::{Deserialize, Serialize};
 

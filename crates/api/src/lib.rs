@@ -1,7 +1,8 @@
-//! Objects of the admin API, as Rust types. Owns their members. Does not make them
+//! Objects of the admin API, as Rust types. Owns their JSON fields. Does not make them
 //! (`moongate_admin`) or show them.
 //!
-//! Invariant: each object is declared once, and is written, read, compared and drawn as that type.
+//! Invariant: each object is declared once, and that type is used to write, read, compare and draw
+//! it.
 
 mod action_report;
 mod api_error;

@@ -1,6 +1,6 @@
 //! Popular servers: the answer of `/api/v1/popular`.
 //!
-//! Owns the members. Does not own the table. Invariant: no entry has a secret.
+//! Owns the JSON fields. Does not own the table. Invariant: no entry has a secret.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Entry of a server in the config, as the page shows it.
 //!
-//! Owns the members. Does not read files or judge secrets. Invariant: no value is a secret.
+//! Owns the JSON fields. Does not read files or judge secrets. Invariant: no value is a secret.
 
 use moongate_model::{ServerStart, SharingMode};
 use serde::{Deserialize, Serialize};

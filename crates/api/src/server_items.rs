@@ -1,7 +1,8 @@
-//! Tools, resources and prompts of a server: the answer of `/api/v1/servers/{name}/items`.
+//! Tools, resources and prompts of a server (the answer of `/api/v1/servers/{name}/items`), and
+//! lists of tools over several servers (`ServerTools`, `FoundTools`).
 //!
-//! Owns the members. Does not decide what is exposed. Invariant: schemas and annotations are as the
-//! server wrote them.
+//! Owns the JSON fields. Does not decide what is exposed. Invariant: schemas and annotations are as
+//! the server wrote them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! New servers: the bodies that name them, and the preview of what would be written.
 //!
-//! Owns the members. Does not read texts or connect. Invariant: no answer has a secret of its
+//! Owns the JSON fields. Does not read texts or connect. Invariant: no answer has a secret of its
 //! source.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
-//! Status of the gateway's servers: the answer of `/api/v1/status`.
+//! Status of the gateway's servers (the answer of `/api/v1/status`), and the parts that other
+//! answers share: `ToolOwner` and `EntrySource`.
 //!
-//! Owns the members. Does not decide what is shown of a text. Invariant: a server that is off has
-//! the same members as one that runs.
+//! Owns the JSON fields. Does not decide what is shown of a text. Invariant: a disabled server has
+//! the same fields as one that runs.
 
 use moongate_model::{ServerStart, SharingMode, UpstreamState};
 use serde::{Deserialize, Serialize};

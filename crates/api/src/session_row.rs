@@ -1,6 +1,6 @@
 //! Clients: the answer of `/api/v1/sessions`.
 //!
-//! Owns the members. Does not end sessions. Invariant: the ids are the gateway's own, never a
+//! Owns the JSON fields. Does not end sessions. Invariant: the ids are the gateway's own, never a
 //! session's secret.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
-//! Signing in: the answers of `/api/v1/signin`, `/api/v1/signout`, `/api/v1/tickets` and
-//! `/api/v1/me`.
+//! Sign-in: the body of `/api/v1/signin`, and the answers of `/api/v1/signin`, `/api/v1/signout`,
+//! `/api/v1/tickets` and `/api/v1/me`.
 //!
-//! Owns the members. Does not check keys. Invariant: no answer but a ticket's has a secret.
+//! Owns the JSON fields. Does not check keys. Invariant: the only answer with a secret is the one
+//! that contains a ticket.
 
 use serde::{Deserialize, Serialize};
 

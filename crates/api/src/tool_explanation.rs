@@ -1,7 +1,7 @@
 //! Answer to the question whether a principal may call a tool: `/api/v1/explain`.
 //!
-//! Owns the members. Does not decide. Invariant: the rules come in the order in which a call meets
-//! them.
+//! Owns the JSON fields. Does not decide. Invariant: the rules come in the order in which a call
+//! meets them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Tools that fit an operator's words: the answer of `/api/v1/search`.
 //!
-//! Owns the members. Does not rank. Invariant: the tools come in the order in which a model finds
-//! them.
+//! Owns the JSON fields. Does not rank. Invariant: the tools come in the order in which a model
+//! finds them.
 
 use serde::{Deserialize, Serialize};
 

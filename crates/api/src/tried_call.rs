@@ -1,7 +1,7 @@
-//! Call that an operator makes: events of `/api/v1/try`.
+//! Calls that operators make: the bodies and events of `/api/v1/try`.
 //!
-//! Owns the members. Does not call tools. Invariant: results stay texts, so that no reader rounds
-//! their numbers.
+//! Owns the JSON fields. Does not call tools. Invariant: results stay JSON text, so no reader
+//! rounds their numbers.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

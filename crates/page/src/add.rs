@@ -1,8 +1,8 @@
 //! View that adds servers: by URL, from pasted text, from the popular ones, by command.
 //!
-//! Owns the ways in, and how a preview looks. Does not read texts or probe servers
-//! (`server_preview.rs` of the API). Invariant: what is written is shown before, and no text of a
-//! server is markup.
+//! Owns the ways to add a server, and how a preview looks. Does not read texts or probe servers
+//! (`admin/server_preview.rs`). Invariant: everything is shown before it is written, and server
+//! text is never treated as markup.
 
 use maud::{Markup, html};
 use moongate_api::{

@@ -1,7 +1,8 @@
-//! Files of the page: style, icon and scripts. Owns their table and their tags.
+//! Static files of the page: styles, icon and scripts. Owns the table of files and their cache
+//! tags.
 //!
-//! Does not serve them. Invariant: browsers run what is in the tree, line by line. Only comments
-//! and indents are left out.
+//! Does not serve them. Invariant: browsers get each file line by line as it is in the tree,
+//! without comments and indentation.
 
 /// File of the page.
 pub struct PageAsset {

@@ -1,7 +1,7 @@
-//! View of the clients: the steps that connect one, and the proof that it is.
+//! View that connects a client: the steps for it, and whether it has connected.
 //!
-//! Owns their layout. Does not make the steps (`connect.rs` of the API). Invariant: nothing here
-//! changes a client's file.
+//! Owns their layout. Does not make the steps (`admin/connect.rs`). Invariant: nothing here changes
+//! a client's file.
 
 use maud::{Markup, html};
 use moongate_api::{ClientList, ClientRow, ConnectMethod, ConnectStep, StepKind};

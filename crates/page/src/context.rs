@@ -1,6 +1,7 @@
 //! View of the context: what the listed tools cost in every conversation.
 //!
-//! Owns bars and warnings. Does not sum up. Invariant: each bar has its number next to it.
+//! Owns the bars and warnings. Does not add up costs (`admin/endpoint_cost.rs`). Invariant: each
+//! bar has its number next to it.
 
 use maud::{Markup, html};
 

@@ -1,8 +1,8 @@
-//! Rows of a preview for servers that the config has without some of their settings.
+//! Preview rows for servers that the config has without some of their settings.
 //!
-//! Owns their panel: what is missing, the lines that add it, and the box that makes another server
-//! of it. Does not show other rows (`add.rs`). Invariant: no box is checked, since nothing is
-//! merged or doubled by itself.
+//! Owns their panel: the missing settings, the lines that add them, and the box that adds a
+//! separate server instead. Does not render other rows (`add.rs`). Invariant: no box is ticked by
+//! default, so nothing is merged or duplicated unless somebody asks for it.
 
 use maud::{Markup, html};
 use moongate_api::{FoundServer, FoundState, ServerPreview, ServerProbe};

@@ -1,7 +1,8 @@
-//! Choice of an endpoint, as several views have it in their URL.
+//! Endpoint that several views read from their URL.
 //!
-//! Owns its field and its address. Does not list what the endpoint has. Invariant: an endpoint that
-//! is gone stays chosen, so that a link never shows another one.
+//! Owns the field that chooses it, and its name and path. Does not list the endpoint's tools.
+//! Invariant: an endpoint that no longer exists stays selected, so a link never shows a different
+//! one.
 
 use maud::{Markup, html};
 

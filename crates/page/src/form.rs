@@ -1,8 +1,8 @@
-//! Forms as HTML: each field of a schema as the control that a person expects.
+//! HTML forms: a suitable control for each field of a schema.
 //!
 //! Owns the markup of fields. Does not read schemas (`moongate_form`) or values
-//! (`assets/js/form.js`). Invariant: the server's texts are text. Each control has a name for
-//! screen readers.
+//! (`assets/js/form.js`). Invariant: server text is never treated as markup, and each control has a
+//! name for screen readers.
 
 use maud::{Markup, html};
 use moongate_form::{FieldChoice, FieldKind, FormField};

@@ -1,7 +1,8 @@
-//! Shapes of states, drawn as inline SVG. Owns shape, colour and name of each state.
+//! State icons, drawn as inline SVG, and the marks for a lock, the theme and a chevron. Owns the
+//! shape and colour of each.
 //!
-//! Does not use emoji: a machine without their font shows boxes. Invariant: two states that mean
-//! different things differ in shape, since colour alone says nothing to some readers.
+//! Does not use emoji, because a machine without their font shows boxes. Invariant: two states that
+//! mean different things differ in shape, because some readers cannot rely on colour.
 
 use maud::{Markup, html};
 use moongate_api::ItemState;

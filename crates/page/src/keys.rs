@@ -1,6 +1,6 @@
 //! View of the keys: who may use the endpoint and this page, and a form for new ones.
 //!
-//! Owns tables, form and the dialog of a new key. Does not make keys (`keys.rs` of the API).
+//! Owns the tables, the form and the dialog of a new key. Does not make keys (`admin/keys.rs`).
 //! Invariant: rendered HTML never contains a key. The script shows a new key once, from the
 //! response that created it.
 

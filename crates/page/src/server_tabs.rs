@@ -1,7 +1,7 @@
-//! Open card of a server: its tools, resources, prompts, settings and log.
+//! Tabs of an open server card: its tools, resources, prompts, settings and log.
 //!
-//! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are
-//! text, never markup.
+//! Owns the tabs. Does not render the card's head (`servers.rs`). Invariant: server text is never
+//! treated as markup.
 
 use maud::{Markup, html};
 use moongate_api::{

@@ -1,7 +1,7 @@
 //! View of the clients: those with a session, and those whose revision has none.
 //!
-//! Owns both tables. Does not end sessions by itself. Invariant: the ids are our own, never a
-//! session's secret.
+//! Owns both tables. Ends a session only on request. Does not read sessions (`admin/sessions.rs`).
+//! Invariant: the ids are our own, never a session's secret.
 
 use maud::{Markup, html};
 use moongate_api::{ClientName, SessionRow, StatelessClient};

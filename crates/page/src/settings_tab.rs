@@ -1,8 +1,9 @@
-//! Settings of a server: a form for those that may be set here, and what else its entry in the
-//! config has.
+//! Settings tab of a server: a form for the settings that can be changed here, and the rest of its
+//! entry.
 //!
-//! Owns both. Does not read the entry (`moongate_config`) or save it (`config_change.rs`).
-//! Invariant: no secret is shown, and a value that refers to a variable is not made a plain one.
+//! Owns the form and the list below it. Does not read the entry (`moongate_config`) or save it
+//! (`admin/config_change.rs`). Invariant: no secret is shown, and a reference to a variable is
+//! never replaced by a plain value.
 
 use maud::{Markup, html};
 use moongate_api::{EffectiveSettings, NO_PREFIX, ServerStatus, ShownEntry, ShownValue};

@@ -1,7 +1,7 @@
-//! Lines to copy into a shell.
+//! Command lines to copy into a shell.
 //!
 //! Owns their quoting, and the line that adds a found server. Does not run anything. Invariant:
-//! text of others is quoted, so that a copied line runs no command of theirs.
+//! foreign text is quoted, so a copied line cannot run a command hidden in it.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! Texts and numbers as the page shows them.
+//! Formatting of texts and numbers.
 //!
-//! Owns what happens to foreign text, and the form of numbers. Does not lay out anything.
-//! Invariant: no text of a server can hide or reorder what is next to it.
+//! Owns how foreign text is made visible, and how numbers are written. Does not do layout.
+//! Invariant: server text cannot hide or reorder what is next to it.
 
 use std::fmt::Write as _;
 

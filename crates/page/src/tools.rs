@@ -1,6 +1,6 @@
 //! View of the tools of an endpoint: by server, or ranked for a query.
 //!
-//! Owns groups and rows. Does not rank (`tool_catalog.rs`) or render a tool's details
+//! Owns groups and rows. Does not rank (`admin/tool_catalog.rs`) or render a tool's details
 //! (`tool_row.rs`). Invariant: one page has a bounded number of rows, however many tools there are.
 
 use maud::{Markup, html};

@@ -1,7 +1,8 @@
-//! View that tries a tool: its form, the lines that repeat the call, and the place for its result.
+//! View that tries a tool: its form, the lines that repeat the call, and the space for its result.
 //!
-//! Owns the view and the questions of servers. Does not call tools (`try_call/`). Invariant:
-//! nothing that is typed reaches the gateway before its person calls the tool.
+//! Owns the view, and the questions that servers ask during a call. Does not call tools
+//! (`admin/try_call/`). Invariant: nothing that a person types reaches the gateway before they call
+//! the tool.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Rules of a server that match nothing: a note on its card, and the rules themselves on the open
 //! one.
 //!
-//! Owns their words. Does not find them (`moongate_gateway`). Invariant: a closed card says that
-//! there is one, since a misspelt rule changes nothing else that a reader could see.
+//! Owns their words. Does not find them (`moongate_gateway`). Invariant: a closed card shows that
+//! there is one, because a misspelled rule has no other visible effect.
 
 use maud::{Markup, html};
 use moongate_api::{ItemState, ServerStatus};

@@ -1,7 +1,7 @@
 //! State of a view, as its URL has it.
 //!
-//! Owns reading it, and links to other states. Does not know any view. Invariant: each value in a
-//! link is encoded.
+//! Owns how it is parsed, and links to other states. Does not know any view. Invariant: each value
+//! in a link is encoded.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
-//! Keys of the admin listener and the role of each.
+//! Admin keys with their roles, and access to the metrics.
 //!
-//! Owns the comparison of a request's key with the configured ones. Does not decide which route
-//! needs which role (`admin`). Invariant: client keys never open the admin listener, and admin keys
-//! never open the gateway.
+//! Owns these settings, and how a request's key is compared with the configured ones. Does not
+//! decide which route needs which role (`admin`). Invariant: client keys never open the admin
+//! listener, and admin keys never open the gateway.
 
 use http::HeaderMap;
 

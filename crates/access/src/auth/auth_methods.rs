@@ -1,8 +1,8 @@
-//! Authentication methods that the config sets up.
+//! Authentication methods of the gateway: those of the config, and those that the app crate adds.
 //!
-//! Owns their order, and the identity that a connection keeps. Does not read credentials
-//! (`api_keys.rs`). Invariant: without any method every caller is the anonymous principal, and with
-//! one none is.
+//! Owns their order, and the identity that is cached per connection. Does not read credentials
+//! (`api_keys.rs`). Invariant: every caller is the anonymous principal if there are no methods, and
+//! none is if there are any.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! End of credentials by the clock.
+//! Expiry check for credentials.
 //!
-//! Owns the comparison. Does not end anything. Invariant: the time itself is past already.
+//! Owns the comparison with the clock. Does not end sessions or connections. Invariant: credentials
+//! are refused from the expiry time on, that moment included.
 
 /// Returns true if the time from which credentials are refused has come.
 pub(super) fn is_past(expires: Option<jiff::Timestamp>) -> bool {

@@ -1,8 +1,8 @@
-//! Access of each set of roles.
+//! Access of each key, and of each set of people's roles.
 //!
-//! Owns the table of endpoints and tools that the principals of a set may use. Does not know
-//! credentials (`auth`). Invariant: a set without an entry may use nothing, except operators, and
-//! the anonymous one of an empty table.
+//! Owns the table of the endpoints, tools and rates that a principal may use. Does not know
+//! credentials (`auth`). Invariant: a principal without an entry may use nothing, unless it is an
+//! operator, or the anonymous principal of an empty table.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};

@@ -1,8 +1,8 @@
-//! Rate limit of requests.
+//! Request rates and their token bucket.
 //!
-//! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`listener`). Invariant:
-//! one period of the rate lets through at most twice its count. Many periods let through at most
-//! its count each.
+//! Owns the arithmetic. Does not know whose bucket it is (`listener`). Invariant: a single period
+//! lets through at most twice the rate's count, and over many periods the average approaches the
+//! count.
 
 use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};

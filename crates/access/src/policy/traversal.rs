@@ -1,7 +1,7 @@
-//! Path traversal in URIs: URIs that mean another path than the one that a pattern sees.
+//! Path traversal check for URIs: a server may resolve another path than a pattern sees.
 //!
-//! Owns that check, in pure functions. Does not match patterns (`rules.rs`). Invariant: a URI that
-//! passes has no segment that a server could resolve to another folder.
+//! Owns the check, in pure functions. Does not match patterns (`rules.rs`). Invariant: an accepted
+//! URI has no segment that a server could resolve to another directory.
 
 /// Characters that may surround a path segment. Servers on Windows also split at `\`.
 const AROUND_SEGMENTS: [char; 7] = ['/', '\\', ':', '?', '#', ';', '&'];
