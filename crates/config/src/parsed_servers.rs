@@ -315,7 +315,7 @@ mod tests {
         assert!(note_of(&found[0], "timeout").contains("without a unit"));
         for key in ["retry", "queue", "icon"] {
             let note = note_of(&found[0], key);
-            assert!(note.contains("has no meaning here"), "{note}");
+            assert!(note.contains("no meaning here"), "{note}");
         }
         assert!(!note_of(&found[0], "max_message").contains("60s"));
     }

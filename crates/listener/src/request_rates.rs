@@ -201,7 +201,7 @@ mod tests {
             refused
                 .error
                 .message
-                .contains("limits.rate allows: 2 in 1s"),
+                .contains("limits.rate allows 2 in 1s"),
             "{}",
             refused.error.message
         );

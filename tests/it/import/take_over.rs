@@ -190,7 +190,7 @@ async fn a_client_whose_entry_reaches_a_part_keeps_its_servers() {
         let ran = home.run(&["import", "--take-over", "--yes"]).await;
         assert_eq!(home.read(".cursor/mcp.json"), text, "{}", ran.err);
         assert!(
-            ran.err.contains("its entry `part` reaches only a part"),
+            ran.err.contains("its entry `part` reaches only part"),
             "{}",
             ran.err
         );

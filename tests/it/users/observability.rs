@@ -503,9 +503,9 @@ async fn a_429_names_the_limit_and_whose_it_is() {
     for (name, setting) in [
         (
             "own",
-            "the rate of the key \"own\" in auth.keys allows: 2 in 60s",
+            "the rate of the key \"own\" in auth.keys allows 2 in 60s",
         ),
-        ("common", "limits.rate allows: 1 in 60s"),
+        ("common", "limits.rate allows 1 in 60s"),
     ] {
         let url = gateway.url("/mcp");
         let client = McpClient::with_key(

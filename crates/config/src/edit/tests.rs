@@ -192,7 +192,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     assert!(
         error
             .message
-            .contains("the variable MOONGATE_SERVERS__A__ENABLED decides"),
+            .contains("the variable MOONGATE_SERVERS__A__ENABLED overrides"),
         "{error}"
     );
     // A broken file is never written, and what to paste is shown.
