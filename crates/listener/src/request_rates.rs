@@ -198,10 +198,7 @@ mod tests {
         assert!(rates.take(&ann, 2).is_ok());
         let refused = rates.take(&ann, 1).err().unwrap();
         assert!(
-            refused
-                .error
-                .message
-                .contains("limits.rate allows 2 in 1s"),
+            refused.error.message.contains("limits.rate allows 2 in 1s"),
             "{}",
             refused.error.message
         );

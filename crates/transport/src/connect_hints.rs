@@ -183,7 +183,7 @@ mod tests {
         assert!(
             hint_text.contains("SSL_CERT_FILE")
                 && hint_text.contains("`ca`")
-                && hint_text.contains("authority"),
+                && hint_text.contains("CA certificate"),
             "{hint_text}"
         );
     }

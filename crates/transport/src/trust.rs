@@ -137,7 +137,7 @@ mod tests {
         ]
         .map(|text| CaFile::parse(text.as_bytes()).unwrap_err());
         assert_eq!(problems[0], "has no certificate");
-        assert!(problems[1].contains("the 1. of it"));
+        assert!(problems[1].contains("number 1"));
         assert!(problems[2].contains("PEM"));
     }
 }
