@@ -310,19 +310,14 @@ impl Gateway {
             let _held = gateway.lock_changes();
             // The name may have been configured again during the drain.
             if gateway.generation().find_server(name).is_none() {
+                // Before the metrics: whoever sees that the server has left may stop the gateway, and
+                // its rows would come back.
+                let row = Bytes::copy_from_slice(name.as_bytes());
+                let store = &gateway.context.upstreams.store;
+                store.remove(StoreTable::SlowStarts, row.clone());
+                store.remove(StoreTable::Catalog, row);
                 gateway.forget_server(name);
                 gateway.report_disabled(&gateway.generation());
-                let row = Bytes::copy_from_slice(name.as_bytes());
-                gateway
-                    .context
-                    .upstreams
-                    .store
-                    .remove(StoreTable::SlowStarts, row.clone());
-                gateway
-                    .context
-                    .upstreams
-                    .store
-                    .remove(StoreTable::Catalog, row);
             }
         });
     }
