@@ -49,7 +49,27 @@ pub(crate) async fn mock_at(script: MockScript, address: SocketAddr) -> MockHand
     .await
 }
 
-/// What a recording child received so far, a message a line.
+/// What a recording child received so far, a message a line. The child may still be writing: a line
+/// counts once it has its end.
 pub(crate) fn record_of(dir: &Path, server: &str) -> String {
-    std::fs::read_to_string(dir.join(format!("{server}.record"))).unwrap_or_default()
+    let written = std::fs::read(dir.join(format!("{server}.record"))).unwrap_or_default();
+    whole_lines(&written)
+}
+
+fn whole_lines(written: &[u8]) -> String {
+    let end = written
+        .iter()
+        .rposition(|&byte| byte == b'\n')
+        .map_or(0, |last| last + 1);
+    String::from_utf8(written[..end].to_vec()).unwrap()
+}
+
+#[test]
+fn a_line_without_its_end_is_not_there_yet() {
+    assert_eq!(
+        whole_lines("{\"a\":1}\n{\"b\":\"\u{e9}".as_bytes()),
+        "{\"a\":1}\n"
+    );
+    assert_eq!(whole_lines("{\"b\":\"\u{e9}".as_bytes()[..7].as_ref()), "");
+    assert_eq!(whole_lines(b""), "");
 }
