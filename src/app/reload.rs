@@ -451,7 +451,7 @@ impl ConfigReloader {
             ReloadOutcome::Refused(problems) => {
                 self.metrics.config.reload_failed.set(1);
                 tracing::error!(
-                    "config not reloaded, the one before stays in use:\n{}",
+                    "config not reloaded, the previous one stays in use:\n{}",
                     problems.trim_end()
                 );
                 (ConfigReload::Refused, None)

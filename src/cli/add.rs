@@ -29,10 +29,10 @@ Examples:
   pbpaste | moongate add -             any client's config, a server.json, a URL, `claude mcp add \
   ...` or `npx ...`
 
-The command connects to the server before it writes. A fault that only other settings can fix \
-is an error.
+The command connects to the server before it writes. If only different settings could fix a \
+problem, the command fails.
 
-Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
+Exit codes: 0 success, 1 failure, 2 bad usage or config.";
 
 /// Server to add: a URL, a command behind `--`, the name of a popular server, or a pasted text.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,16 +57,16 @@ pub struct AddArgs {
     /// A variable for the command, `NAME=value` (repeatable)
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// Transport for the URL: `http`, `sse` or `ws`; default: the one that the server answers
+    /// Transport for the URL: `http`, `sse` or `ws`; default: whichever one works
     #[arg(long, short = 't', value_name = "TRANSPORT")]
     transport: Option<String>,
-    /// Only tools that match this pattern (repeatable)
+    /// Offer only tools that match this pattern (repeatable)
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
-    /// Add it switched off
+    /// Add the server disabled
     #[arg(long)]
     off: bool,
-    /// Do not connect to the server first
+    /// Skip the connection test
     #[arg(long)]
     no_probe: bool,
     /// The variable with the token for the URL, as Codex spells it

@@ -29,8 +29,8 @@ pub struct AdminArgs {
     /// The gateway's admin listener: an address or `unix:PATH`; default: the one in the config
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
-    /// The key to send, one of `admin.keys`; prefer the variable, since others can see command
-    /// lines
+    /// The key to send, one of `admin.keys`; prefer the variable, because other users can see
+    /// command lines
     #[arg(
         long,
         value_name = "KEY",

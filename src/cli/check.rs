@@ -25,27 +25,27 @@ pub struct CheckArgs {
         env = "MOONGATE_CONFIG"
     )]
     pub config: Vec<PathBuf>,
-    /// Print the config with all defaults, as JSON with masked secrets.
+    /// Print the config with all defaults, as JSON with masked secrets
     #[arg(long)]
     pub print: bool,
     /// Show what a reload, or the given config, would change in the running gateway; with
-    /// --against, how two configs differ.
+    /// --against, how two configs differ
     #[arg(long, conflicts_with = "print")]
     pub plan: bool,
     /// Connect to each server once, and show what it offers, which names change, and which patterns
-    /// match nothing.
+    /// match nothing
     #[arg(long, conflicts_with_all = ["plan", "print"])]
     pub connect: bool,
-    /// The config to compare with (repeatable); the new one is the argument, or --config.
+    /// The config to compare with (repeatable); the new one is the argument, or --config
     #[arg(long, value_name = "OLD", requires = "plan")]
     pub against: Vec<PathBuf>,
-    /// The config, like --config; with --against, the new one (repeatable).
+    /// The config, like --config; with --against, the new one (repeatable)
     #[arg(value_name = "FILE", conflicts_with = "config")]
     pub new: Vec<PathBuf>,
-    /// Output format of --plan.
+    /// Output format of --plan
     #[arg(long, value_enum, default_value_t, requires = "plan")]
     pub format: PlanFormat,
-    /// Where the running gateway is asked.
+    /// The running gateway to compare with
     #[command(flatten)]
     pub admin: AdminArgs,
 }

@@ -43,7 +43,7 @@ pub(super) struct EditArgs {
 /// Config that is edited.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct EditedConfig {
-    /// The config to edit; the last of several gets new entries
+    /// The config to edit; if there are several, new entries go into the last
     #[arg(
         long = "config",
         short = 'c',
@@ -51,7 +51,7 @@ pub struct EditedConfig {
         env = "MOONGATE_CONFIG"
     )]
     config: Vec<PathBuf>,
-    /// Show the change, and write nothing
+    /// Show the change without writing anything
     #[arg(long)]
     dry_run: bool,
 }

@@ -215,7 +215,7 @@ impl ExplainReport {
         let mut out = match (self.explanation.callable, is_assumed) {
             (true, false) => format!("yes: {principal} may call {tool} at {endpoint}\n"),
             (true, true) => {
-                format!("yes: {principal} may call {tool} at {endpoint}, if its server has it\n")
+                format!("yes: {principal} may call {tool} at {endpoint}, if the server offers it\n")
             }
             (false, _) => {
                 format!(

@@ -48,7 +48,7 @@ out.
 --take-over replaces only entries whose servers are ready, in the running gateway or else in a trial
 of at most one minute. `moongate connect CLIENT --undo` reverts it.
 
-Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
+Exit codes: 0 success, 1 failure, 2 bad usage or config.";
 
 /// Flags of `import`.
 #[derive(Clone, Debug, Args)]
@@ -57,7 +57,7 @@ pub struct ImportArgs {
     /// A client, a file, or `-` for stdin; without it, all clients on this machine
     #[arg(value_name = "CLIENT|PATH|-")]
     source: Option<String>,
-    /// Show what would be done, and write nothing
+    /// Show what would be done without writing anything
     #[arg(long)]
     dry_run: bool,
     /// Import only these servers, by the names that the list shows (repeatable)

@@ -18,10 +18,10 @@ use moongate_config::edit::{ConfigOperation, KeyList, without_references};
 /// Message about the first key of clients.
 pub(super) const FIRST_KEY: &str = "this is the first key: from now on, every client needs one";
 
-/// Make keys for clients and operators.
+/// Create keys for clients and operators
 #[derive(Clone, Debug, clap::Args)]
 pub struct KeyArgs {
-    /// What to do.
+    /// What to do
     #[command(subcommand)]
     pub command: KeyCommand,
 }
@@ -29,12 +29,12 @@ pub struct KeyArgs {
 /// What to do with keys.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum KeyCommand {
-    /// Make a key: prints the key once to standard output, and its entry for the config to standard
-    /// error.
+    /// Create a key: prints the key once to standard output, and its entry for the config to
+    /// standard error
     New {
-        /// Whose key it is; shown in logs.
+        /// Whose key it is; shown in logs
         name: String,
-        /// Make it for an operator: an entry of `admin.keys`.
+        /// Create it for an operator: an entry of `admin.keys`
         #[arg(long)]
         admin: bool,
         /// Write the entry into the config

@@ -70,7 +70,7 @@ The config is --config, or else the first of ./moongate.{toml,yaml,json}, ~/.con
 /etc/moongate/;
 MOONGATE_* variables override its settings (MOONGATE_GATEWAY__LISTEN is gateway.listen).
 
-Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
+Exit codes: 0 success, 1 failure, 2 bad usage or config.";
 
 /// One endpoint for all your MCP servers.
 #[derive(Debug, Parser)]
@@ -110,7 +110,7 @@ enum CliCommand {
     Connect(connect::ConnectArgs),
     /// Import the servers of other MCP clients
     Import(import::ImportArgs),
-    /// Make keys for clients
+    /// Create keys for clients and operators
     Key(key::KeyArgs),
     /// Find problems, and show how to fix them
     Doctor(doctor::DoctorArgs),
@@ -122,7 +122,7 @@ enum CliCommand {
     Completions(complete::CompletionsArgs),
     #[command(name = "__complete", hide = true)]
     Complete(complete::CompleteArgs),
-    /// Make a running gateway read its config again
+    /// Reload the config of a running gateway
     Reload(restart::ReloadArgs),
     /// Restart a server of a running gateway; the old one serves until the new one is ready
     Restart(restart::RestartArgs),

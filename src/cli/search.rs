@@ -17,7 +17,7 @@ use crate::cli::table_format::TableFormat;
 /// Flags of `search`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SearchArgs {
-    /// Purpose of the tool, in a few words
+    /// What the tool should do, in a few words
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
     /// Search only this view or server, as /mcp/NAME

@@ -34,7 +34,7 @@ pub struct ServeArgs {
         env = "MOONGATE_CONFIG"
     )]
     pub config: Vec<PathBuf>,
-    /// Listen here instead of at the config's address (port 0: the system picks)
+    /// Listen on this address instead of the config's (port 0: the system picks)
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
     /// Serve only this server of the config (repeatable)

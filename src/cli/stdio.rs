@@ -36,7 +36,7 @@ or, as a bridge to a running gateway (with the key from the environment):
      \"args\": [\"stdio\", \"--url\", \"http://127.0.0.1:8080/mcp\"], \"env\": \
      {\"MOONGATE_KEY\": \"...\"}}}}
 
-Exit codes: 0 the client closed its end or a signal came, 1 failed, 2 bad usage or config.";
+Exit codes: 0 the client disconnected or a signal arrived, 1 failure, 2 bad usage or config.";
 
 /// Name of a bridge's only server.
 const BRIDGED: &str = "gateway";
@@ -58,7 +58,7 @@ pub struct StdioArgs {
     /// command line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
-    /// Longest time for a call over the URL
+    /// Time limit for a call to the bridged gateway
     #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "1h",
         requires = "url")]
     timeout: Duration,
@@ -83,7 +83,7 @@ pub struct StdioArgs {
         env = "MOONGATE_CONFIG"
     )]
     config: Vec<PathBuf>,
-    /// Listen here, too; without this flag, no listener opens
+    /// Also listen on this address; by default there is no listener
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
     /// Serve only this server of the config (repeatable)

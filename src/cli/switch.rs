@@ -24,7 +24,7 @@ pub struct RemoveArgs {
 pub struct SwitchArgs {
     /// The server's name in the config
     server: String,
-    /// Its tools, by the server's own names; without any, the whole server
+    /// The server's tools, by its own names; omit to switch the whole server
     tools: Vec<String>,
     #[command(flatten)]
     edit: EditArgs,

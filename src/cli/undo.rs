@@ -95,7 +95,7 @@ fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCod
     };
     std::io::stdout().write_all(text.as_bytes())?;
     if edits.is_empty() {
-        print_message("no edit of this config is known, so there is nothing to undo");
+        print_message("no edits of this config are on record, so there is nothing to undo");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -297,7 +297,10 @@ async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
     let scene = AddScene::new();
     let (code, said) = scene.run(&["undo"]).await;
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("no edit of this config is known"), "{said}");
+    assert!(
+        said.contains("no edits of this config are on record"),
+        "{said}"
+    );
     let first = scene.text();
     scene.run(&["add", "mdn", "--no-probe"]).await;
     let second = scene.text();

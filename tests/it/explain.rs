@@ -100,7 +100,7 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
     let (code, out, _) = moongate(dir.path(), "explain ci gh__get --endpoint /mcp").await;
     assert_eq!(code, 0, "{out}");
     assert!(
-        out.contains("yes: ci may call gh__get at /mcp, if its server has it"),
+        out.contains("yes: ci may call gh__get at /mcp, if the server offers it"),
         "{out}"
     );
 }

@@ -30,7 +30,7 @@ const UNUSABLE: [(&str, &str, &str); 9] = [
         r#"{"command": "d", "args": ["${command:x}"]}"#,
         "is not a variable name",
     ),
-    ("empty", "{}", "neither"),
+    ("empty", "{}", "needs one of"),
     ("no-url", r#"{"url": ""}"#, "does not start with"),
     ("hole", r#"{"url": "<YOUR URL>"}"#, "does not start with"),
     (
@@ -306,7 +306,7 @@ async fn what_is_lost_is_said_and_settings_take_one_line() {
         "`developer`",
         "`ext`",
         "`servers.v.envFile`",
-        "of use only in",
+        "only works in",
     ] {
         assert!(ran.err.contains(part), "{part}: {}", ran.err);
     }

@@ -101,7 +101,7 @@ async function saves(page) {
   await page.getByText("The settings of weather are saved.").waitFor();
   const after = await order("config");
   check(after.includes("timeout = \\\"9s\\\"") && after.includes("Wetter"), `both are written: ${after}`);
-  check((await page.getByText("written in plain text in the file").count()) === 1 && !(await page.content()).includes("hush-hush"), "a secret is dots, with advice");
+  check((await page.getByText("is stored in plain text in the file").count()) === 1 && !(await page.content()).includes("hush-hush"), "a secret is dots, with advice");
   await undone(page, before, "settings");
   await page.waitForFunction(() => document.querySelector("[name=timeout]").value === "");
   check(true, "the form shows the restored values");

@@ -56,7 +56,7 @@ async function forAClient(page) {
   await page.goto(`${base}/keys`);
   check((await page.locator("#key-clients-cursor").count()) === 1, "it has the client's name");
   await page.goto(`${base}/connect?client=codex`);
-  check((await page.locator(".steps").textContent()).includes("if you still have its text: cursor."), "keys that may use the endpoint are named");
+  check((await page.locator(".steps").textContent()).includes("if you still have it: cursor."), "keys that may use the endpoint are named");
 }
 
 /** The first key of an operator closes the page: it stays until the key was noted, and asks for it then. */

@@ -56,7 +56,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         OtherWriters::Group => "everybody in its group",
     });
     if let Some(who) = who {
-        let message = format!("{who} can write to {shown}, and so can start programs here");
+        let message = format!("{who} can write to {shown}, and so run programs on this machine");
         faults.warn(
             ProblemKind::Access,
             span,
@@ -71,7 +71,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         .unwrap_or(FilePath::new("."));
     if private_file::is_open_folder(parent) {
         let message = format!(
-            "everybody on this machine can replace {shown}, and so can start programs here"
+            "everybody on this machine can replace {shown}, and so run programs on this machine"
         );
         faults.warn(
             ProblemKind::Access,

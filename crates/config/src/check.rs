@@ -144,8 +144,8 @@ impl SchemaCheck<'_> {
         let fix = match nearest(name, &keys) {
             Some(known) => format!("did you mean `{known}`?"),
             // A long list of keys would hide the message.
-            None if keys.len() > 12 => "remove it; `moongate schema` prints every key".to_owned(),
-            None => format!("remove it; the keys here are {}", listed(&keys)),
+            None if keys.len() > 12 => "remove it; `moongate schema` lists all keys".to_owned(),
+            None => format!("remove it; valid keys here: {}", listed(&keys)),
         };
         self.faults
             .for_setting(path)

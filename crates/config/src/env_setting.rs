@@ -42,7 +42,8 @@ pub(super) fn read_variables<'a>(
         }
     };
     if private_file::is_readable_by_others(&path) {
-        let message = format!("others on this machine can read {shown}, which contains secrets");
+        let message =
+            format!("other users on this machine can read {shown}, which contains secrets");
         faults.warn(
             ProblemKind::Access,
             node.span,

@@ -24,7 +24,7 @@ const SECRET_BYTES_MAX: u64 = 1 << 20;
 const NESTED_MAX: usize = 16;
 
 /// Problem of a reference without an end.
-const UNCLOSED: &str = "a `${` without a `}`";
+const UNCLOSED: &str = "unclosed `${`";
 
 /// Sources of references.
 pub(super) struct ReferenceLookup<'a> {
@@ -150,7 +150,7 @@ fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
     for (at, c) in text.char_indices() {
         match c {
             '{' if before == '$' && depth == NESTED_MAX => {
-                let message = format!("more than {NESTED_MAX} references are nested");
+                let message = format!("references are nested more than {NESTED_MAX} deep");
                 let fix = "write out the innermost default".to_owned();
                 return Err(DanglingReference {
                     kind: ProblemKind::Value,
@@ -362,7 +362,7 @@ mod tests {
         for n in [NESTED_MAX + 1, 5_000, 200_000] {
             assert_eq!(
                 run(&nested_defaults(n)).unwrap_err(),
-                "more than 16 references are nested"
+                "references are nested more than 16 deep"
             );
         }
         // An escape opens nothing, and references in a row aren't nested.

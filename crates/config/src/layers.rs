@@ -87,7 +87,7 @@ fn read(
         }
     };
     let Some(format) = FileFormat::of(path) else {
-        let message = "the file's extension does not name a format";
+        let message = "the file extension does not identify a format";
         faults.error(
             ProblemKind::Syntax,
             whole,

@@ -155,7 +155,7 @@ fn warn_of_no_server(options: &LoadOptions<'_>, faults: &mut ProblemCollector) {
         faults.warn(
             ProblemKind::Missing,
             span,
-            "no server is configured, so clients find nothing here",
+            "no server is configured, so clients will see no tools",
             fix,
         );
     }
@@ -189,7 +189,7 @@ fn report_bug(faults: &mut ProblemCollector, error: &str) {
     faults.error(
         ProblemKind::Type,
         SourceSpan::BUILT_IN,
-        format!("the config cannot be put together: {error}"),
+        format!("the config cannot be assembled: {error}"),
         fix,
     );
 }

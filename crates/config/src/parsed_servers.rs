@@ -255,17 +255,15 @@ fn accepted(name: &str, node: &ConfigNode, notes: &mut Vec<String>) -> (ConfigNo
     };
     table.retain(|key, value| {
         if !keys.contains(&key.as_str()) {
-            notes.push(format!("`{key}` has no meaning here and is left out"));
+            notes.push(format!("`{key}` is not supported and is ignored"));
             return false;
         }
         let is_fine = check::accepts_setting(name, key, value);
         if !is_fine && IDENTIFYING.contains(&key.as_str()) {
             is_usable = false;
-            notes.push(format!("`{key}` has a value that a server cannot have"));
+            notes.push(format!("`{key}` has an invalid value"));
         } else if !is_fine {
-            notes.push(format!(
-                "the value of `{key}` is not valid here, so it is left out"
-            ));
+            notes.push(format!("the value of `{key}` is invalid, so it is ignored"));
         }
         is_fine
     });
@@ -315,7 +313,7 @@ mod tests {
         assert!(note_of(&found[0], "timeout").contains("without a unit"));
         for key in ["retry", "queue", "icon"] {
             let note = note_of(&found[0], key);
-            assert!(note.contains("no meaning here"), "{note}");
+            assert!(note.contains("does not support"), "{note}");
         }
         assert!(!note_of(&found[0], "max_message").contains("60s"));
     }

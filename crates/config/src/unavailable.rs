@@ -37,7 +37,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     (
         "servers.*.place",
         None,
-        "remove it; every gateway connects by itself",
+        "remove it; each gateway makes its own connections",
     ),
     (
         "servers.*.sandbox",
@@ -47,7 +47,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     (
         "servers.*.rate",
         None,
-        "use `max_concurrency`, or `rate` of a key",
+        "use `max_concurrency`, or a key's `rate`",
     ),
     (
         "servers.*.tools.ask",
@@ -106,16 +106,8 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
         None,
         "remove it; `discovery = \"search\"` switches search mode on",
     ),
-    (
-        "audit",
-        None,
-        "remove it; the log has what is refused and what fails",
-    ),
-    (
-        "cluster",
-        None,
-        "remove it; gateways share nothing with each other",
-    ),
+    ("audit", None, "remove it; refusals and failures are logged"),
+    ("cluster", None, "remove it; gateways share no state"),
     (
         "egress",
         None,

@@ -223,8 +223,8 @@ fn no_commands() -> Markup {
 fn no_references() -> Markup {
     html! {
         p {
-            "A web page may not add a server that reads variables or files, or gets forwarded \
-             headers, unless the config has "
+            "A web page may not add a server that reads variables or files, or receives \
+             forwarded client headers, unless the config has "
             code { "admin.allow_commands = true" } "."
         }
     }

@@ -67,7 +67,7 @@ impl ConnectView<'_> {
                             p class="soft" { "This page does not change your \
                                 clients. " code { "moongate connect CLIENT \
                                     --write" @if !self.is_open { " --key CLIENT" } } " does, after \
-                                    it has shown you the change." }
+                                    showing you the change." }
                         }
                     }
                 }
@@ -115,8 +115,8 @@ impl ConnectView<'_> {
             }
             @if !self.endpoint.is_there { (self.endpoint.missing()) }
             @else if self.url.is_empty() {
-                p class="banner orange" { "No endpoint has a URL: gateway.listen has only \
-                    sockets." }
+                p class="banner orange" { "No endpoint has a URL: the gateway listens only \
+                    on sockets." }
             } @else {
                 (self.key(client))
                 @for step in chosen.steps.iter().filter(|step| step.kind == StepKind::Link) {
@@ -142,11 +142,11 @@ impl ConnectView<'_> {
             h3 { "The key" }
             @if self.is_open { p { "No key needed: this machine may use the endpoint." } }
             @else { p { "The client needs its own key. The steps below read it from the \
-                variable " code { "MOONGATE_KEY" } " or have a placeholder for it." } }
+                variable " code { "MOONGATE_KEY" } " or contain a placeholder." } }
             @if !self.is_open && !self.keys.is_empty() {
                 p class="soft" {
-                    "Any key that may use this endpoint will do, if you still have its \
-                     text: " (some_names(&self.keys)) "."
+                    "Any key that may use this endpoint will work, if you still have \
+                     it: " (some_names(&self.keys)) "."
                 }
             }
             @if self.may_make_key { p { (keys::make_for_client(&self.key_name, &client.title)) } }
@@ -188,11 +188,11 @@ fn step_block(client: &ClientRow, step: &ConnectStep) -> Markup {
                 p { a class="btn main" href=(words) rel="noopener noreferrer" {
                     "Add to " (client.title) } } }
             // The line that sets a key comes after the entry that names it.
-            StepKind::Command if words.starts_with("export ") => { h3 { "The key in your \
+            StepKind::Command if words.starts_with("export ") => { h3 { "Set the key in your \
                 shell" } (code_block(words, "the line")) }
             StepKind::Command => { h3 { "By command" } (code_block(words, "the command")) }
             StepKind::File => {
-                h3 { @match &step.path { None => "By pasting this text",
+                h3 { @match &step.path { None => "Paste this text",
                     Some(path) => { "By file: " code { (path) } } } }
                 (code_block(words, "the text"))
             }
@@ -218,7 +218,7 @@ fn too_long(chosen: &ChosenClient) -> Markup {
                 (count(names.len() as u64, "name is",
                     "names are")) " too long for " (chosen.client.title) ": "
                 (some_names(names))
-                " A shorter server prefix helps."
+                " Use a shorter server prefix."
             }
         }
     }

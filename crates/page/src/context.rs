@@ -105,7 +105,7 @@ pub fn table(view: &ContextView<'_>) -> Markup {
             }
             @if now > TOKENS_MUCH {
                 p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models \
-                    choose tools less well, and each request costs more." }
+                    choose tools less reliably, and each request costs more." }
             }
             @if tools > 0 { (tool_scale(listed)) (what_it_would_be((tokens, used), view.search)) }
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
@@ -151,7 +151,7 @@ fn tool_scale(tools: u64) -> Markup {
                 rect class="mark" x=(scale_position(number, most)) width="2" height="14" {} }
         }
         p class="soft" {
-            (count(tools, "tool", "tools")) " listed; the lines are at "
+            (count(tools, "tool", "tools")) " listed; the marks show "
             @for (n, (_, words)) in MARKS.iter().enumerate() { @if n > 0 { " and " } (words) } "."
         }
     }
@@ -208,7 +208,7 @@ fn idle_button(owned: &OwnedCost) -> Markup {
                 method: "PATCH",
                 url: server_url(name),
                 body: Some(tools_body(SwitchTarget::Off, idle)),
-                done: format!("{what} of {name} switched off."),
+                done: format!("Switched off {what} of {name}."),
                 confirm: Some((format!("Switch off {what} of {name} that nobody has called since \
                     the gateway started? Clients will no longer see them."), "Switch off")),
             }.draw())

@@ -123,7 +123,7 @@ fn probe_line(probe: &ServerProbe) -> Markup {
             Some(fault) => {
                 p class="outcome red" {
                     (StateIcon::of_call(CallState::Error).draw()) span {
-                        "With these settings too: " (VisibleText(&fault.message)) } }
+                        "Even with these settings: " (VisibleText(&fault.message)) } }
                 @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
             }
         }

@@ -94,8 +94,8 @@ fn explained(shown: &ShownAnswer) -> Markup {
             b class=(color) { (word) } ": " code { (VisibleText(&answer.principal)) }
             @if answer.callable { " may call " } @else { " may not call " }
             code { (VisibleText(&answer.tool)) } " at " code { (VisibleText(&answer.endpoint)) }
-            @if answer.callable && answer.listed.is_none() { ", if its server has it" } "."
-            @if !answer.callable { " The tool looks unknown to it." }
+            @if answer.callable && answer.listed.is_none() { ", if the server offers it" } "."
+            @if !answer.callable { " To this key, the tool does not exist." }
         }
         @if let Some(server) = &answer.server {
             p { "Server " a href=(format!("/servers/{}", segment(server))) { (VisibleText(server)) }
@@ -112,7 +112,7 @@ fn explained(shown: &ShownAnswer) -> Markup {
             }
         }
         @if !answer.other_endpoints.is_empty() {
-            p { "It may be called at "
+            p { "This key can call it at "
                 code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
         @if let Some(remedy) = &shown.remedy {
             h2 { "To change this" }

@@ -118,7 +118,7 @@ impl FormRenderer {
                     }
                     label class="rest" hidden[*omitted == 0] {
                         span class="cap" {
-                            "Other members, as JSON"
+                            "Other properties, as JSON"
                             @if *omitted > 0 { " " span class="soft" { (omitted) " not shown in \
                                 this form" } }
                         }

@@ -111,8 +111,8 @@ impl KeysView<'_> {
         let url = format!("/api/v1/keys/{}?list={}", segment(name), of.name());
         if !is_last {
             let question = format!(
-                "Revoke the key {name}? Everybody who uses it is locked out, and their sessions \
-                 end."
+                "Revoke the key {name}? Everybody who uses it will be locked out, and their \
+                 sessions will end."
             );
             return revoke_button(name, url, "Revoke…", (question, "Revoke key"));
         }
@@ -249,7 +249,7 @@ fn revoke_button(name: &str, url: String, label: &str, confirm: (String, &str)) 
         method: "DELETE",
         url,
         body: None,
-        done: format!("The key {name} is revoked."),
+        done: format!("The key {name} was revoked."),
         confirm: Some(confirm),
     }
     .draw_typed(&show_invisible(name))

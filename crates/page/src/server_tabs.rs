@@ -90,7 +90,7 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
         div class="foot" {
             @if open.items.is_some() {
                 (post_button("Refresh", &format!("{url}/refresh"),
-                    "The lists were requested again.", Some("r")))
+                    "Lists refreshed.", Some("r")))
                 (post_button("Restart", &format!("{url}/restart"),
                     "The server was restarted.", None))
             }
@@ -113,7 +113,7 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                     method: "DELETE",
                     url: url.clone(),
                     body: None,
-                    done: format!("{name} is removed."),
+                    done: format!("{name} was removed."),
                     confirm: Some((format!("Remove {name}? Its entry is deleted from {from}, and \
                         its running calls end."), "Remove server")),
                 }.draw())
@@ -294,7 +294,7 @@ fn log(server: &ServerStatus) -> Markup {
             p class="empty" {
                 @if server.identity.transport.as_deref() == Some("stdio") { "This server has \
                     written nothing to stderr." }
-                @else { "Only servers that are programs have a log." }
+                @else { "Only servers that run as programs have a log." }
             }
         } @else {
             div class="code log" {

@@ -191,7 +191,7 @@ impl ServersView<'_> {
                         br; "To fix it: " (WithCode(&hint.text)) }
                 }
                 @if server.condition.replacement.is_some() { " · a replacement is starting; the \
-                    old one still serves" }
+                    old one is still in use" }
                 @if server.condition.stale && !is_off { " · lists are from an earlier connection" }
                 @if !is_open { (unmatched_rules::closed_note(server)) }
             }

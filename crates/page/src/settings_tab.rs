@@ -82,7 +82,7 @@ const FIELDS: [SettingField; 7] = [
             ("eager", "with the gateway"),
             ("lazy", "when a call needs it"),
         ],
-        ..field("start", "Starts", "when it is connected")
+        ..field("start", "Starts", "when Moongate connects to it")
     },
     SettingField {
         effective: |now| &now.idle_stop,
@@ -212,7 +212,7 @@ fn shown_value(value: &ShownValue) -> Markup {
             None => {
                 "••••"
                 @if let Some(advice) = &value.advice {
-                    span class="orange" { " written in plain text in the file." } " Set the \
+                    span class="orange" { " is stored in plain text in the file." } " Set the \
                         variable and write this instead:"
                     (code_block(advice, "the line"))
                 }
@@ -275,7 +275,7 @@ mod tests {
             "<option value=\"lazy\" selected>",
             "not set: all clients",
             "placeholder=\"a\"",
-            "written in plain text in the file",
+            "is stored in plain text in the file",
             "Bearer ${A_TOKEN}",
             "from a file",
             "Save",

@@ -85,7 +85,7 @@ pub(super) fn rule_text(tool: &ServerItem) -> Markup {
     };
     let pattern = rule.pattern.as_deref().unwrap_or_default();
     html! {
-        @if pattern.is_empty() { "off: " code { "tools." (rule.list.name()) } " does not name it" }
+        @if pattern.is_empty() { "off: not in " code { "tools." (rule.list.name()) } }
         @else { "off by " code { (VisibleText(pattern)) } " in tools." (rule.list.name()) }
         (file_location(rule.file.as_deref(), rule.line))
     }

@@ -137,7 +137,7 @@ fn assert_nothing_inline(html: &str) {
 fn the_empty_log_of_a_program_is_its_own() {
     for (transport, words) in [
         ("stdio", "written nothing to stderr"),
-        ("http", "Only servers that are programs"),
+        ("http", "Only servers that run as programs"),
     ] {
         let mut server = server("a", "ready");
         server["transport"] = transport.into();
@@ -324,7 +324,7 @@ fn each_state_has_a_shape_and_a_text() {
         (json!(251.2), json!({ "state": "starting" }));
     let html = servers_page(&[waiting], "", None);
     assert!(
-        html.contains("tries again in 4 m 12 s") && html.contains("the old one still serves"),
+        html.contains("tries again in 4 m 12 s") && html.contains("the old one is still in use"),
         "{html}"
     );
 }

@@ -141,8 +141,8 @@ fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
         .and_then(|rule| rule.pattern.as_deref())
         .unwrap_or_default();
     let question = format!(
-        "Switch on {name} even though {pattern} stays? Moongate adds the exception !{name} after \
-         it."
+        "Switch on {name} although {pattern} switches it off? Moongate adds the exception \
+         !{name} after the pattern."
     );
     ConfigButton {
         label: "Add an exception",

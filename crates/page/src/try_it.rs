@@ -50,7 +50,7 @@ pub fn missing(server: &str, tool: &str) -> Markup {
     html! {
         h1 { "Try" }
         p { "The server " code { (VisibleText(server)) }
-            " lists no tool " code { (VisibleText(tool)) } "." }
+            " has no tool " code { (VisibleText(tool)) } "." }
     }
 }
 
@@ -95,8 +95,8 @@ pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
                         div class="row js-only" {
                             button class="btn main" data-call { "Call" }
                             button type="button" class="btn red" data-stop hidden { "Stop" }
-                            span class="soft grow" { "Ctrl Enter · ends \
-                                after " (seconds(tried.timeout.as_secs())) }
+                            span class="soft grow" { "Ctrl+Enter to call · times \
+                                out after " (seconds(tried.timeout.as_secs())) }
                         }
                     }
                     @if let Some(call) = &tried.repeat { (repeat_lines(call)) }

@@ -35,7 +35,7 @@ pub(super) fn details(server: &ServerStatus) -> Markup {
                 p class="soft" {
                     "Correct the name or remove the rule. A misspelled " code { "deny" } " \
                      protects nothing."
-                    " The entry is servers." (VisibleText(server.name()))
+                    " Edit servers." (VisibleText(server.name()))
                     (entry_location(&server.source))
                 }
             }

@@ -48,7 +48,7 @@ pub enum ClientVerb {
     ///
     /// The tool's result goes to stdout; progress, log messages and questions go to stderr. If the
     /// server asks the user something, the question appears on the terminal. Without a terminal,
-    /// the server learns that nobody can answer.
+    /// the server is told that nobody can answer.
     #[command(after_help = target::HELP)]
     Call(CallArgs),
     /// List the resources and resource templates of a gateway or server
@@ -60,7 +60,7 @@ pub enum ClientVerb {
     /// List the prompts of a gateway or server
     #[command(after_help = target::HELP)]
     Prompts(ListArgs),
-    /// Get a prompt, filled in
+    /// Get a prompt with its arguments filled in
     #[command(after_help = target::HELP)]
     Get(CallArgs),
 }
@@ -120,7 +120,7 @@ pub enum ListFormat {
 /// How to show a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ResultFormat {
-    /// Text as it is; one line about anything else
+    /// Text unchanged; one line for anything else
     #[default]
     Text,
     /// The result exactly as the server sent it

@@ -36,7 +36,7 @@ rules
   moongate tools --server github
   moongate call add '{\"a\": 1, \"b\": 2}' -- npx -y some-mcp-server
 
-Exit codes: 0 fine, 1 failed (or the tool reports an error), 2 bad usage or config.";
+Exit codes: 0 success, 1 failure (or the tool reports an error), 2 bad usage or config.";
 
 /// Maximum size of a response, in bytes. Large, since this process serves a single user.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
@@ -55,7 +55,7 @@ pub(super) struct TargetArgs {
     /// the command line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
-    /// Talk to this server of the config, directly
+    /// Talk directly to this server from the config
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
     server: Option<String>,
     /// The config with the server or the gateway's address; repeat the flag to let later files

@@ -13,7 +13,8 @@ use moongate_clients::{ClientProfile, ConnectMethod, UserDirectories};
 /// Text below the help.
 const HELP: &str = "\
 Examples:
-  moongate connect                           list all clients, and the files of those that are here
+  moongate connect                           list all clients, and the config \
+  files of those installed here
   moongate connect cursor                    show what Cursor needs
   moongate connect claude-code --write       write it, after showing the change
   moongate connect --all --write --yes       write it for all clients on this machine
@@ -27,7 +28,7 @@ its file contains only the variable's name. If the config has keys but none is g
 entry keeps
 its key, and a new one refers to MOONGATE_KEY.
 
-Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
+Exit codes: 0 success, 1 failure, 2 bad usage or config.";
 
 /// Variable with the key, unless a flag names another.
 pub(super) const DEFAULT_VARIABLE: &str = "MOONGATE_KEY";
@@ -41,7 +42,7 @@ pub struct ConnectArgs {
     /// All clients on this machine
     #[arg(long)]
     pub(super) all: bool,
-    /// Write the client's file; the change is shown first
+    /// Write the entry to the client's file, after showing the change
     #[arg(long)]
     pub(super) write: bool,
     /// Remove the entry from the client's file
@@ -69,7 +70,7 @@ pub struct ConnectArgs {
     /// The variable with the key for the gateway
     #[arg(long, value_name = "VAR", default_value = DEFAULT_VARIABLE)]
     pub(super) key_env: String,
-    /// Make a key of this name: the config gets its hash, and the client gets the key
+    /// Create a key with this name: the config gets its hash, and the client gets the key
     #[arg(
         long,
         value_name = "NAME",

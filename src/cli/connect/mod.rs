@@ -117,7 +117,7 @@ fn chosen_clients(
         .collect()
 }
 
-/// Lists all clients, with the files of those that are here.
+/// Lists all clients, with the config files of those installed here.
 fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     let mut out = String::new();
     for profile in moongate_clients::clients() {

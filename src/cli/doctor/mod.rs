@@ -29,7 +29,7 @@ use crate::cli::process::{BAD_CONFIG, print_message};
 pub struct DoctorArgs {
     /// Only findings about this server
     server: Option<String>,
-    /// Also list what is fine
+    /// Also list checks that passed
     #[arg(long)]
     all: bool,
     /// Make safe repairs, after showing each one

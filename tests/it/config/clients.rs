@@ -283,7 +283,7 @@ fn unsupported_keys_of_clients_are_one_warning_and_lost_servers_another() {
     ] {
         assert!(settings.contains(word), "{word}: {settings}");
     }
-    assert_eq!(lost, "`mcp-server-extension` is of use only in Zed");
+    assert_eq!(lost, "`mcp-server-extension` only works in Zed");
 }
 
 #[test]

@@ -352,7 +352,7 @@ impl ClientEntry<'_> {
                 advice,
             ),
             None => (
-                format!("`{path}` has a value with no meaning here, so it is ignored"),
+                format!("`{path}` has a value that Moongate does not support, so it is ignored"),
                 "remove it",
             ),
         };

@@ -129,7 +129,7 @@ impl IgnoredSettings {
                 .any(|key| what.ends_with(&format!(".{key}")))
         });
         if let Some((span, named, is_one)) = list(self.lost) {
-            let are = if is_one { "is" } else { "are" };
+            let work = if is_one { "works" } else { "work" };
             let fix = match env_file {
                 true => "put the file's variables into `env`",
                 false if is_one => "keep it in the client",
@@ -138,7 +138,7 @@ impl IgnoredSettings {
             faults.warn(
                 ProblemKind::UnknownKey,
                 span,
-                format!("{named} {are} of use only in {title}"),
+                format!("{named} only {work} in {title}"),
                 fix,
             );
         }

@@ -106,7 +106,7 @@ fn report_inputs(span: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut 
         return;
     };
     let message = format!(
-        "Moongate does not prompt for `inputs`, so they come from the environment, as {}",
+        "Moongate does not prompt for `inputs`; it reads them from environment variables: {}",
         asked.join(", ")
     );
     faults.warn(
@@ -156,7 +156,7 @@ fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut 
             ..ConfigNode::table(map.span)
         });
     let Some(servers) = servers.as_table_mut() else {
-        let fix = "write one table, with a name for each server";
+        let fix = "write one table, keyed by server name";
         return faults.error(
             ProblemKind::Type,
             map.key,

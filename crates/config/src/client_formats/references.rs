@@ -109,7 +109,9 @@ fn parse_reference(
     if let Some((inside, _)) =
         between(text, "{{", "}}").filter(|_| styles.contains(&ReferenceStyle::PerUser))
     {
-        let message = format!("`{{{{{inside}}}}}` stands for a value that differs for each user");
+        let message = format!(
+            "`{{{{{inside}}}}}` is a per-user placeholder, which a shared gateway cannot fill in"
+        );
         return Err((
             message,
             "write the value, or let `forward_headers` pass on what the client sends",
@@ -195,7 +197,7 @@ fn shell_reference(command: &str) -> Result<String, UnreadableReference> {
         ["cat", path] if !path.starts_with('-') => Ok(format!("${{file:{path}}}")),
         // A gateway that runs commands from a copied file would be a trap.
         _ => Err((
-            "Moongate does not run a command in a value".to_owned(),
+            "commands in values are not run".to_owned(),
             "use an environment variable, `${NAME}`, or a file, `${file:/path}`",
         )),
     }

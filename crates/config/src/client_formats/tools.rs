@@ -124,7 +124,7 @@ fn add(
     });
     // Two lists of one kind add up. A value that isn't a list cannot be joined.
     if there != Some(true) {
-        let message = format!("`{path}` defines in two ways which tools exist");
+        let message = format!("`{path}` restricts its tools in two different ways");
         faults.for_setting(path).error(
             ProblemKind::Conflict,
             key,

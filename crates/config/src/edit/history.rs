@@ -232,7 +232,7 @@ fn make_room(edits: &mut Vec<PastEdit>) {
 fn nothing_to_undo() -> ConfigEditError {
     ConfigEditError::new(
         "nothing_to_undo",
-        "no edit of this config is known, so there is nothing to undo",
+        "no edits of this config are on record, so there is nothing to undo",
     )
 }
 

@@ -193,7 +193,7 @@ fn check_variables(
         return Ok(());
     };
     let variables = loaded.locations.server_variables(name).join(", ");
-    let message = format!("the server {name:?} already exists, in the environment: {variables}");
+    let message = format!("the server {name:?} already exists in the environment: {variables}");
     Err(ConfigEditError::new("already_there", message))
 }
 
@@ -232,7 +232,7 @@ impl EditedFile {
 
     /// Refuses the edit, with the lines to paste.
     fn refuse(&self, why: Option<String>) -> ConfigEditError {
-        let why = why.unwrap_or_else(|| "the file's extension does not name a format".to_owned());
+        let why = why.unwrap_or_else(|| "the file extension does not identify a format".to_owned());
         let error = ConfigEditError::new(
             "cannot_edit",
             format!("{}: {why}", self.file.path().display()),

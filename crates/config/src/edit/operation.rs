@@ -164,7 +164,7 @@ fn add_server(
     // key.
     if let Some(entry) = file_entry::find_entries(options, name)?.first() {
         let message = format!(
-            "the server {name:?} already exists, in {}",
+            "the server {name:?} already exists in {}",
             entry.path.display()
         );
         return Err(ConfigEditError::new("already_there", message));
@@ -225,7 +225,7 @@ fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<FileEntry, Config
     // Without the last entry the one below would count, and the server would stay with other
     // settings.
     let message = format!(
-        "several files have entries for {name:?}: {}; remove them by hand",
+        "several files define {name:?}: {}; remove its entries by hand",
         files.join(", ")
     );
     Err(ConfigEditError::new("cannot_edit", message))
@@ -250,7 +250,7 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
             "there is no server {name:?}; the config has none, and `moongate add NAME URL` adds one"
         ),
         false if known.contains(&name) => {
-            format!("no file has the entry for {name:?} under this name; edit it by hand")
+            format!("the entry for {name:?} is not in any file under this name; edit it by hand")
         }
         false => format!("there is no server {name:?}; the config has {near}"),
     };

@@ -92,7 +92,9 @@ fn added_power(before: &Map<String, Value>, after: &Map<String, Value>) -> Optio
 fn refusal(GuardedSetting { path, variable }: &GuardedSetting, server: &str) -> ConfigEditError {
     let power = match variable {
         Some(variable) => {
-            format!("refers to {variable}, which is not sent to any server of the same origin")
+            format!(
+                "uses {variable}, which the config does not already send to that server's origin"
+            )
         }
         None => "decides what runs, which file is read, or where secrets go".to_owned(),
     };

@@ -81,7 +81,7 @@ fn plain_text(setting: &str, text: &str) -> Result<String, ConfigEditError> {
     if setting != PROGRAM_WORDS && has_plain_opening(text) {
         let message = format!(
             "`{setting}`: in a client's file, \
-             `${{` cannot be written as plain text: use another file"
+             `${{` cannot be escaped: use another file"
         );
         return Err(ConfigEditError::new("cannot_edit", message));
     }

@@ -149,7 +149,7 @@ impl PlanResolver<'_> {
                 );
             }
             if let Some(twin) = keys.iter().find(|other| other.hash.matches(&settings.hash)) {
-                let message = format!("this key is the same as the key of {:?}", twin.name);
+                let message = format!("{:?} already uses this key", twin.name);
                 self.error(
                     ProblemKind::Conflict,
                     &path,
@@ -255,7 +255,7 @@ impl PlanResolver<'_> {
         let path = path.key("key");
         if text.is_empty() {
             // The hash of an empty text would let in a client that sends an empty key.
-            let message = format!("`{path}` is empty, so a client without a key would match it");
+            let message = format!("`{path}` is empty, so clients that send no key would get in");
             self.error(
                 ProblemKind::Value,
                 &path,

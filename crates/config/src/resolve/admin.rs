@@ -128,7 +128,7 @@ impl PlanResolver<'_> {
                 .find(|other| other.hash.matches(&hash))
                 .map(|other| &other.name);
             if let Some(twin) = admin.or(client) {
-                let message = format!("this key is the same as the key of {twin:?}");
+                let message = format!("{twin:?} already uses this key");
                 let fix = "make a key for each; `moongate key new NAME --admin` prints one";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }

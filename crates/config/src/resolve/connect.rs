@@ -57,8 +57,8 @@ impl PlanResolver<'_> {
         match ways[..] {
             [] => {
                 let message = format!(
-                    "`{path}` has neither {}",
-                    CONNECT_KEYS.map(|way| format!("`{way}`")).join(" nor ")
+                    "`{path}` needs one of {}",
+                    CONNECT_KEYS.map(|way| format!("`{way}`")).join(", ")
                 );
                 let fix = "add the `url` of its endpoint, the `command` that starts it, or the \
                            address of its socket";
@@ -67,8 +67,8 @@ impl PlanResolver<'_> {
             [way] => self.reject_foreign_keys(way, server, path),
             [first, second, ..] => {
                 let message = format!(
-                    "`{path}` has both `{first}` and `{second}`, but a server can be reached in \
-                     only one way"
+                    "`{path}` has both `{first}` and `{second}`, but a server can have \
+                     only one of them"
                 );
                 let fix = "keep one of the two, or make it two servers";
                 self.error_at_key(ProblemKind::Conflict, &path.key(second), message, fix);
@@ -141,7 +141,7 @@ impl PlanResolver<'_> {
         let Some(kind) = server.kind.filter(|kind| contradicts(*kind, way)) else {
             return;
         };
-        let message = format!("`{path}` is of type `{}`, but has a `{way}`", kind.name());
+        let message = format!("`{path}` has type `{}` but sets `{way}`", kind.name());
         let fix = match way {
             "url" => "write `type = \"http\"`, or leave `type` out",
             "command" => "write `type = \"stdio\"`, or leave `type` out",
@@ -216,12 +216,12 @@ impl PlanResolver<'_> {
             && server.args.is_none()
             && !command.contains('/')
         {
-            let message = format!("`{key}` must be one program, not a shell command line");
+            let message = format!("`{key}` must be a program, not a shell command line");
             self.error(
                 ProblemKind::Value,
                 &key,
                 message,
-                "put everything after the program's name into `args`",
+                "move the arguments to `args`",
             );
         }
         let env = server.env.clone().unwrap_or_default();
@@ -274,7 +274,7 @@ impl PlanResolver<'_> {
                 }
                 Err(_) => {
                     let message = format!(
-                        "the value of `{path}` has characters that are not allowed in a header"
+                        "the value of `{path}` contains characters not allowed in a header"
                     );
                     self.error(
                         ProblemKind::Value,
@@ -314,7 +314,7 @@ impl PlanResolver<'_> {
     ) -> Option<HttpTransport> {
         let said = match (server.transport, server.kind) {
             (Some(Transport::Http), Some(ServerKind::Sse)) => {
-                let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
+                let message = format!("`{path}` has type `sse`, but its `transport` is `http`");
                 self.error_at_key(
                     ProblemKind::Conflict,
                     &path.key("transport"),
@@ -345,7 +345,7 @@ impl PlanResolver<'_> {
             }
             _ if socket && self.is_written(&path.key("forward_headers")) => {
                 let message = format!(
-                    "`{}` does not apply to a WebSocket",
+                    "`{}` is not supported for WebSockets",
                     path.key("forward_headers")
                 );
                 let fix = "remove it: a WebSocket sends headers only when it is opened, and \

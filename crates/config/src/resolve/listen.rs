@@ -80,8 +80,8 @@ impl PlanResolver<'_> {
         // Canonical, because `::ffff:127.0.0.1` is loopback, too.
         if !address.ip().to_canonical().is_loopback() {
             let message = format!(
-                "{TCP_LINES}{address} could be reached from other machines, and does not ask for a \
-                 key"
+                "{TCP_LINES}{address} could be reached from other machines, and does not check \
+                 keys"
             );
             self.error(ProblemKind::Conflict, path, message, fix);
             return None;
@@ -186,7 +186,7 @@ impl PlanResolver<'_> {
                 self.error(
                     ProblemKind::Value,
                     &path,
-                    "`gateway.admin` does not name an address",
+                    "`gateway.admin` has no address",
                     fix,
                 );
                 return None;
@@ -198,7 +198,7 @@ impl PlanResolver<'_> {
             self.error(
                 ProblemKind::Value,
                 &path,
-                "`gateway.admin` speaks HTTP, not one message per line",
+                "`gateway.admin` speaks HTTP only, not JSON-RPC lines",
                 fix,
             );
             return None;

@@ -161,7 +161,7 @@ impl PlanResolver<'_> {
         if !separator.chars().all(is_name_character) {
             let path = ConfigPath::of(&["names", "separator"]);
             let message = format!(
-                "`{path}`: {} has characters that are not allowed in tool names",
+                "`{path}`: {} contains characters not allowed in tool names",
                 self.quoted_value(&path)
             );
             self.error(
@@ -190,7 +190,10 @@ impl PlanResolver<'_> {
                    as \"info,moongate=debug\"";
         // Before the parser, which takes any lone word as the name of a module.
         if let Some(level) = log_levels::suggested_level(&filter) {
-            let message = format!("`{path}`: {} is not a log filter", self.quoted_value(&path));
+            let message = format!(
+                "`{path}`: {} is not a valid log filter",
+                self.quoted_value(&path)
+            );
             self.error(
                 ProblemKind::Value,
                 &path,
@@ -200,7 +203,10 @@ impl PlanResolver<'_> {
         } else if !log_levels::has_level(&filter)
             || moongate_telemetry::logs::filter(&filter).is_err()
         {
-            let message = format!("`{path}`: {} is not a log filter", self.quoted_value(&path));
+            let message = format!(
+                "`{path}`: {} is not a valid log filter",
+                self.quoted_value(&path)
+            );
             self.error(ProblemKind::Value, &path, message, fix);
         }
         let calls = match file.telemetry.calls {

@@ -54,9 +54,9 @@ impl PlanResolver<'_> {
             Ok(proxy) => ProxyChoice::Fixed(proxy),
             Err(fault) => {
                 let message = format!("`{path}`: {} {fault}", self.quoted_value(path));
-                let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with `%40` \
-                           for an `@` in the password \
-                    and so on; or \"none\"";
+                let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, and \
+                           percent-encode special characters in the password (`@` is `%40`); or \
+                           \"none\"";
                 self.error(ProblemKind::Value, path, message, fix);
                 ProxyChoice::Direct
             }

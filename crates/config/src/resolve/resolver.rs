@@ -123,7 +123,7 @@ impl<'a> PlanResolver<'a> {
         };
         if !schemes.contains(&url.scheme()) || url.host().is_none() {
             let message = format!(
-                "`{path}`: {} is not a URL with the scheme {}",
+                "`{path}`: {} is not an {} URL",
                 self.quoted_value(path),
                 alternatives(schemes)
             );

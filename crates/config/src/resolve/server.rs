@@ -100,7 +100,7 @@ impl PlanResolver<'_> {
             self.error_at_key(
                 ProblemKind::Conflict,
                 &idle_stop,
-                format!("`{idle_stop}` is only for a server that starts on demand"),
+                format!("`{idle_stop}` only applies with `start = \"lazy\"`"),
                 fix,
             );
         }
@@ -126,7 +126,7 @@ impl PlanResolver<'_> {
         let icon = icon?.trim();
         if !is_icon(icon) {
             let message = format!(
-                "`{path}`: {} is not an icon that clients can show",
+                "`{path}`: {} is not an icon that clients can display",
                 self.quoted_value(path)
             );
             self.error(
@@ -178,7 +178,7 @@ impl PlanResolver<'_> {
     fn backoff(&mut self, path: &ConfigPath, BackoffSettings { min, max }: BackoffSettings) {
         if min > max && !max.0.is_zero() {
             let path = path.key("backoff");
-            let message = format!("`{path}`: the first pause is longer than the longest");
+            let message = format!("`{path}`: `min` is longer than `max`");
             self.error_at_key(
                 ProblemKind::Value,
                 &path,
@@ -196,7 +196,7 @@ impl PlanResolver<'_> {
         let is_legal = prefix.chars().all(is_name_character) && prefix.len() <= PREFIX_MAX;
         if !is_legal && self.is_written(&path) {
             let message = format!(
-                "`{path}`: {} cannot be a prefix of tool names",
+                "`{path}`: {} cannot be used as a tool name prefix",
                 self.quoted_value(&path)
             );
             self.error(
