@@ -4,9 +4,12 @@
 //! Owns the encoding of header values and the annotations of tools. Pure functions without state.
 //! Invariant: a header that differs from the body is an error, never a source of truth.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use memchr::memmem::Finder;
 
 use crate::era::VERSION_HEADER;
 use crate::v2026_07_28::REVISION;
@@ -23,6 +26,9 @@ pub(super) const ITEM: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM: &str = "mcp-param-";
 /// Annotation in an input schema.
 const ANNOTATION: &str = "x-mcp-header";
+
+/// Search for it, prepared once: it runs for each call.
+static ANNOTATION_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(ANNOTATION));
 /// Limit of the depth of annotated properties. Schemas are hostile input.
 const DEPTH_MAX: usize = 16;
 /// Largest mirrored integer: "Integer values MUST be within the safe range for JavaScript."
@@ -209,7 +215,7 @@ fn mismatch(what: String) -> Error {
 fn is_annotated(definition: &JsonObject) -> bool {
     definition
         .get("inputSchema")
-        .is_some_and(|s| memchr::memmem::find(s.bytes(), ANNOTATION.as_bytes()).is_some())
+        .is_some_and(|schema| ANNOTATION_FINDER.find(schema.bytes()).is_some())
 }
 
 /// Collects the mirrored arguments. Fails with the problem of an annotation.

@@ -3,6 +3,10 @@
 //! Owns the members of a task and the extension's capability. Pure functions without state.
 //! Invariant: the outcome of a task keeps its bytes.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 use crate::tasks::{TimeMembers, append_members, extract_task, write_members};
 use crate::v2026_07_28::error_codes::MISSING_CAPABILITY;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -20,11 +24,15 @@ const TIME_MEMBERS: TimeMembers = TimeMembers {
     poll: "pollIntervalMs",
 };
 
+/// Searches prepared once: they run for each request.
+static EXTENSION_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(EXTENSION));
+static TASKS_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("tasks"));
+
 /// True if the capabilities of a client or a server contain the extension.
 pub(super) fn is_declared(capabilities: &RawJson) -> bool {
     // A search of the bytes first: this runs for each request, and most clients do not name the
     // extension.
-    memchr::memmem::find(capabilities.bytes(), EXTENSION.as_bytes()).is_some()
+    EXTENSION_FINDER.find(capabilities.bytes()).is_some()
         && capabilities
             .as_object()
             .and_then(|c| c.get_object("extensions"))
@@ -48,7 +56,7 @@ pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilit
 /// passed on.
 pub(crate) fn set_declared(capabilities: &RawJson, on: bool) -> RawJson {
     // Most clients have no tasks at all. Their bytes are shared and not written again.
-    if !on && memchr::memmem::find(capabilities.bytes(), b"tasks").is_none() {
+    if !on && TASKS_FINDER.find(capabilities.bytes()).is_none() {
         return capabilities.clone();
     }
     let mut all = capabilities.as_object().unwrap_or_default();

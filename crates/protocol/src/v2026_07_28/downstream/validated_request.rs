@@ -4,9 +4,10 @@
 //! (`dialect.rs`). Invariant: authorisation and routing use the body alone; a header only ever
 //! causes a refusal.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use http::HeaderMap;
+use memchr::memmem::Finder;
 use tokio::time::Instant;
 
 use crate::dialect::{DownstreamState, McpRequest};
@@ -24,11 +25,14 @@ use moongate_model::{
 };
 use moongate_telemetry::{DroppedItem, MemoryHolder};
 
+/// Search for the key of the version, prepared once: it runs for each request.
+static VERSION_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(PROTOCOL_VERSION));
+
 /// True if a request carries the `_meta` of this revision.
 pub(crate) fn carries_version(request: &RpcRequest) -> bool {
     request.params.get("_meta").is_some_and(|meta| {
         // A cheap search first: most legacy requests fail it and are never parsed.
-        memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
+        VERSION_FINDER.find(meta.bytes()).is_some()
             && meta
                 .as_object()
                 .is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
