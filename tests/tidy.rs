@@ -5,6 +5,8 @@
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/server_keys.rs"]
+mod server_keys;
 #[path = "tidy/source.rs"]
 mod source;
 
