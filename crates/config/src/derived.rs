@@ -14,6 +14,9 @@ use serde_json::{Map, Value};
 use super::file::ConfigFile;
 use super::schema::ConfigSchema;
 
+/// Tables of a config whose limits are on `docs/reference/limits.md`.
+const LIMIT_TABLES: [&str; 2] = ["limits", "defaults"];
+
 /// Column of the comments in `config/full.toml`, and the width of a line.
 const COMMENT: usize = 32;
 const WIDTH: usize = 120;
@@ -73,7 +76,7 @@ fn the_page_of_limits_is_what_is_derived() {
     compare("docs/reference/limits.md", |page| {
         let with_tables = sections(page).into_iter().map(|section| {
             let heading = section.lines().next().unwrap_or_default();
-            let name = ["limits", "defaults"]
+            let name = LIMIT_TABLES
                 .into_iter()
                 .find(|name| heading.contains(&format!("`[{name}]`")));
             match name.and_then(|name| KeyTable::find(&root, name)) {
@@ -87,6 +90,17 @@ fn the_page_of_limits_is_what_is_derived() {
         });
         with_tables.collect()
     });
+}
+
+#[test]
+fn each_limit_declares_its_metric_and_what_happens_there() {
+    let root = schema();
+    let problems: Vec<String> = LIMIT_TABLES
+        .into_iter()
+        .filter_map(|name| KeyTable::find(&root, name))
+        .flat_map(|table| table.incomplete_limits())
+        .collect();
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 #[test]
@@ -327,18 +341,9 @@ impl<'a> KeyTable<'a> {
 
     fn limit_rows(&self) -> String {
         let rows = self.keys().filter_map(|(key, rule)| {
-            let at_limit = rule["description"]
-                .as_str()?
-                .split_once("At the limit: ")?
-                .1;
-            let metrics = rule["x-metric"]
-                .as_array()?
-                .iter()
-                .filter_map(Value::as_str);
-            let metrics = metrics
-                .map(|name| format!("`{name}`"))
-                .collect::<Vec<_>>()
-                .join(", ");
+            let at_limit = at_limit(rule)?;
+            // An empty cell rather than no row: `incomplete_limits` names the key.
+            let metrics = metrics_of_limit(rule).unwrap_or_default();
             Some(format!(
                 "| `{key}` | {} | {metrics} | {} |\n",
                 self.cell(key),
@@ -346,6 +351,21 @@ impl<'a> KeyTable<'a> {
             ))
         });
         rows.collect()
+    }
+
+    /// Names the limits whose row would lack something, and what to declare.
+    fn incomplete_limits(&self) -> Vec<String> {
+        let incomplete = self.keys().filter_map(|(key, rule)| {
+            let missing = match (at_limit(rule), metrics_of_limit(rule)) {
+                (Some(_), None) => "`x-metric`, or `x-no-metric` with the reason",
+                (None, Some(_)) => "\"At the limit: \" in its doc comment",
+                // The table has nothing but limits.
+                (None, None) if self.name == "limits" => "\"At the limit: \" and `x-metric`",
+                _ => return None,
+            };
+            Some(format!("{}.{key} lacks {missing}", self.name))
+        });
+        incomplete.collect()
     }
 
     /// Default of a key. Tables have theirs in their own rows.
@@ -452,6 +472,25 @@ impl<'a> KeyTable<'a> {
 
 fn needs_restart(rule: &Value) -> bool {
     rule["x-reload"] == "restart"
+}
+
+/// Text about what happens at a limit. `None` for a key that isn't one.
+fn at_limit(rule: &Value) -> Option<&str> {
+    let description = rule["description"].as_str()?;
+    Some(description.split_once("At the limit: ")?.1)
+}
+
+/// Metrics that show a limit at work, or the declared reason why none does.
+fn metrics_of_limit(rule: &Value) -> Option<String> {
+    if let Some(reason) = rule["x-no-metric"].as_str() {
+        return Some(format!("none: {reason}"));
+    }
+    let names = rule["x-metric"].as_array()?.iter();
+    let names: Vec<String> = names
+        .filter_map(Value::as_str)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    Some(names.join(", ")).filter(|names| !names.is_empty())
 }
 
 /// First paragraph of a key's description.
