@@ -59,21 +59,31 @@ impl<H> BrowserSessions<H> {
 
     /// Finds what the holder of a session has, and marks the session as used. A session whose
     /// holder has nothing any more ends.
-    // Looked up each time: a reload may have removed the holder or changed its role.
-    pub fn find<T>(&self, session: &KeyHash, look_up: impl FnOnce(&H) -> Option<T>) -> Option<T> {
+    // Looked up each time: a reload may have removed the holder or changed its role. Without the
+    // lock, because a look-up is the caller's code: it may be slow, or come back to these sessions.
+    pub fn find<T>(&self, session: &KeyHash, look_up: impl FnOnce(&H) -> Option<T>) -> Option<T>
+    where
+        H: Clone,
+    {
+        let granted = self.mark_used(session).and_then(|holder| look_up(&holder));
+        if granted.is_none() {
+            self.end(session);
+        }
+        granted
+    }
+
+    /// Marks a session as used. Returns its holder.
+    fn mark_used(&self, session: &KeyHash) -> Option<H>
+    where
+        H: Clone,
+    {
         let now = Instant::now();
         let mut sessions = self.0.lock();
         let found = sessions
             .get_mut(session)
-            .filter(|session| !session.is_over(now));
-        let granted = found.and_then(|found| {
-            found.last_used = now;
-            look_up(&found.holder)
-        });
-        if granted.is_none() {
-            sessions.remove(session);
-        }
-        granted
+            .filter(|session| !session.is_over(now))?;
+        found.last_used = now;
+        Some(found.holder.clone())
     }
 
     /// Ends a session.
@@ -138,6 +148,25 @@ mod tests {
         let hash = start(&sessions);
         assert_eq!(sessions.find(&hash, |_| None::<()>), None);
         assert!(!sessions.is_open(&hash), "its holder has nothing any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_may_use_the_sessions_itself() {
+        let sessions = BrowserSessions::default();
+        let hash = start(&sessions);
+        let other = start(&sessions);
+        let found = sessions.find(&hash, |_| {
+            sessions.end(&other);
+            find(&sessions, &hash)
+        });
+        assert!(found.is_some());
+        assert!(!sessions.is_open(&other));
+        let ended = sessions.find(&hash, |_| {
+            sessions.end(&hash);
+            None::<()>
+        });
+        assert_eq!(ended, None);
+        assert!(!sessions.is_open(&hash));
     }
 
     #[tokio::test(start_paused = true)]
