@@ -52,6 +52,7 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
         serde_json::from_value(checked.to_json(&|_, _| None)).unwrap_or_default();
     let mut resolver = PlanResolver {
         tree: &merged,
+        checked: &checked,
         faults: &mut faults,
         revisions: options.revisions,
         only: &[],

@@ -102,6 +102,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     });
     let resolver = resolve::PlanResolver {
         tree: &merged,
+        checked: &checked,
         faults: &mut faults,
         revisions: options.revisions,
         only: &options.only,

@@ -40,7 +40,7 @@ impl PlanResolver<'_> {
     /// Returns where a server's key is written: in its entry, or in the defaults.
     fn origin(&self, path: &ConfigPath, key: &str) -> ConfigPath {
         let own = path.key(key);
-        match self.is_written(&own) {
+        match self.is_accepted(&own) {
             true => own,
             false => ConfigPath::of(&["defaults", key]),
         }

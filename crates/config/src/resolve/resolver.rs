@@ -19,6 +19,8 @@ pub(crate) struct PlanResolver<'a> {
     /// Merged tree, before any value was removed. It has the spans, and shows which keys were
     /// written.
     pub(crate) tree: &'a ConfigNode,
+    /// The same tree without the values that the check rejected.
+    pub(crate) checked: &'a ConfigNode,
     pub(crate) faults: &'a mut ProblemCollector,
     /// Protocol revisions that a server can be made to speak.
     pub(crate) revisions: &'a [&'a str],
@@ -84,6 +86,12 @@ impl<'a> PlanResolver<'a> {
     /// True if a key was written, even with a wrong value.
     pub(super) fn is_written(&self, path: &ConfigPath) -> bool {
         self.tree.at(path).is_some()
+    }
+
+    /// True if the value of a key is the one written there. Behind a rejected one the default
+    /// holds, which is judged where it is written.
+    pub(super) fn is_accepted(&self, path: &ConfigPath) -> bool {
+        self.checked.at(path).is_some()
     }
 
     /// Value at a path in the form in which a message may quote it.
@@ -166,5 +174,50 @@ pub(super) fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String
         Some(known) => format!("did you mean `{known}`?"),
         None if names.is_empty() => format!("there are no {what}"),
         None => format!("the {what} are {}", listed(names)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use crate::load::load;
+    use crate::options::LoadOptions;
+
+    const TEXT: &str = r#"
+[defaults]
+proxy = "proxy.corp:port"
+prefix = "a b"
+protocol = "1999"
+tools = { deny = ["["] }
+
+[servers.a]
+url = "https://a.example/mcp"
+proxy = 5
+prefix = 5
+protocol = 5
+tools = { deny = 5 }
+"#;
+
+    #[test]
+    fn a_default_is_not_judged_at_the_server_whose_own_value_was_rejected() {
+        let path = PathBuf::from("a.toml");
+        let options = LoadOptions {
+            paths: vec![path.clone()],
+            texts: [(path, TEXT.to_owned())].into(),
+            ..LoadOptions::default()
+        };
+        let errors = load(&options).unwrap_err().errors;
+        for key in ["proxy", "prefix", "protocol", "tools.deny"] {
+            for table in ["defaults", "servers.a"] {
+                let place = format!("`{table}.{key}");
+                let found: Vec<&str> = errors
+                    .iter()
+                    .map(|error| error.message.as_str())
+                    .filter(|message| message.starts_with(&place))
+                    .collect();
+                assert_eq!(found.len(), 1, "{place}: {found:?}");
+            }
+        }
     }
 }

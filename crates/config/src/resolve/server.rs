@@ -194,7 +194,7 @@ impl PlanResolver<'_> {
         };
         let path = path.key("prefix");
         let is_legal = prefix.chars().all(is_name_character) && prefix.len() <= PREFIX_MAX;
-        if !is_legal && self.is_written(&path) {
+        if !is_legal && self.is_accepted(&path) {
             let message = format!(
                 "`{path}`: {} cannot be used as a tool name prefix",
                 self.quoted_value(&path)
@@ -211,7 +211,7 @@ impl PlanResolver<'_> {
 
     fn protocol(&mut self, path: &ConfigPath, text: &str) -> Option<String> {
         let own = path.key("protocol");
-        let path = match self.is_written(&own) {
+        let path = match self.is_accepted(&own) {
             true => own,
             false => ConfigPath::of(&["defaults", "protocol"]),
         };
@@ -241,14 +241,14 @@ impl PlanResolver<'_> {
     /// Resolves rules for items. Only what is written at `path` is checked here: the defaults are
     /// checked where they are written.
     fn items(&mut self, path: &ConfigPath, filters: &ItemFilters, renames: bool) -> ItemRules {
-        if self.is_written(&path.key("rename")) {
+        if self.is_accepted(&path.key("rename")) {
             for (name, to) in filters.rename.iter().flatten() {
                 self.rename(&path.key("rename").key(name), to, renames);
             }
         }
         for (key, patterns) in filters.patterns() {
             let path = path.key(key);
-            if self.is_written(&path) {
+            if self.is_accepted(&path) {
                 self.patterns(&path, patterns);
             }
         }
