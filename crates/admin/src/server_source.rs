@@ -199,7 +199,7 @@ impl FoundServers {
         };
         settings
             .as_object()
-            .is_some_and(|settings| self.known.guarded_setting(settings).is_some())
+            .is_some_and(|settings| !self.known.guarded_settings(settings).is_empty())
     }
 
     /// Returns true if somebody wrote all references of a value.

@@ -83,18 +83,20 @@ pub(super) fn check_set_key(key: &str) -> Result<(), ConfigEditError> {
     }
 }
 
-/// Finds the setting of a new server that needs `admin.allow_commands`, whatever it refers to.
-pub(super) fn power_setting(settings: &Map<String, Value>) -> Option<String> {
-    RIGHTS
-        .iter()
-        .find(|(key, right)| *right == KeyRight::Power && settings.contains_key(key))
+/// Lists the settings of a new server that need `admin.allow_commands`, whatever they refer to.
+pub(super) fn power_settings(settings: &Map<String, Value>) -> Vec<String> {
+    let powers = RIGHTS.iter().filter(|(_, right)| *right == KeyRight::Power);
+    let mut found: Vec<String> = powers
         .map(|(key, _)| key.clone())
-        // A file of the gateway's machine would be sent to the server.
-        .or_else(|| {
-            settings
-                .iter()
-                .find_map(|(key, value)| file_reference(key, value))
-        })
+        .filter(|key| settings.contains_key(key))
+        .collect();
+    // A file of the gateway's machine would be sent to the server.
+    for (key, value) in settings {
+        if !found.contains(key) {
+            find_file_references(key, value, &mut found);
+        }
+    }
+    found
 }
 
 /// Refuses keys of a new server that no server has. A client's spelling of `command` would be one.
@@ -111,17 +113,20 @@ pub(super) fn check_new_keys(settings: &Map<String, Value>) -> Result<(), Config
     Err(ConfigEditError::new("bad_value", message))
 }
 
-fn file_reference(path: &str, value: &Value) -> Option<String> {
+fn find_file_references(path: &str, value: &Value, found: &mut Vec<String>) {
     match value {
-        Value::String(text) => refers_to_file(text).then(|| path.to_owned()),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .find_map(|(at, item)| file_reference(&format!("{path}[{at}]"), item)),
-        Value::Object(members) => members
-            .iter()
-            .find_map(|(key, value)| file_reference(&format!("{path}.{key}"), value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+        Value::String(text) if refers_to_file(text) => found.push(path.to_owned()),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                find_file_references(&format!("{path}[{at}]"), item, found);
+            }
+        }
+        Value::Object(members) => {
+            for (key, value) in members {
+                find_file_references(&format!("{path}.{key}"), value, found);
+            }
+        }
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -131,8 +136,10 @@ mod tests {
 
     use super::*;
 
+    /// Returns the first guarded setting.
     fn guarded(settings: Value) -> Option<String> {
-        power_setting(settings.as_object().unwrap())
+        let settings = settings.as_object().unwrap();
+        power_settings(settings).into_iter().next()
     }
 
     #[test]
@@ -172,6 +179,20 @@ mod tests {
         );
         assert!(check_new_keys(json!({ "cmd": "sh" }).as_object().unwrap()).is_err());
         assert!(check_new_keys(json!({ "url": "x", "tools": {} }).as_object().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn all_guarded_settings_are_listed() {
+        let settings = json!({
+            "url": "https://a.example",
+            "env": { "A": "${file:/a}" },
+            "headers": { "X": "${file:/x}", "Y": "plain" },
+            "command": "sh",
+            "tools": { "deny": ["x", "${file:/d}"] },
+        });
+        let mut found = power_settings(settings.as_object().unwrap());
+        found.sort_unstable();
+        assert_eq!(found, ["command", "env", "headers.X", "tools.deny[1]"]);
     }
 
     /// Returns the keys with a right, sorted.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::guarded_settings::power_setting;
+use super::guarded_settings::power_settings;
 use crate::collector::ProblemCollector;
 use crate::layers::read_layers;
 use crate::merge;
@@ -99,29 +99,32 @@ impl KnownReferences {
         }
     }
 
-    /// Finds the setting of a new server that needs `admin.allow_commands`: what it starts, reads
-    /// or is sent, or a reference that no server of the same origin has.
-    pub fn guarded_setting(&self, settings: &Map<String, Value>) -> Option<GuardedSetting> {
-        power_setting(settings)
-            .map(GuardedSetting::from)
-            .or_else(|| self.unknown_reference(settings))
+    /// Lists the settings of a new server that need `admin.allow_commands`: what it starts, reads
+    /// or is sent, and references that no server of the same origin has.
+    pub fn guarded_settings(&self, settings: &Map<String, Value>) -> Vec<GuardedSetting> {
+        let powers = power_settings(settings);
+        let mut unknown = self.unknown_references(settings);
+        // Such a setting is refused as a whole, whatever else is in it.
+        unknown.retain(|found| !powers.iter().any(|power| is_within(&found.path, power)));
+        let powers = powers.into_iter().map(GuardedSetting::from);
+        powers.chain(unknown).collect()
     }
 
-    /// Finds a reference that is not known for the server's origin.
-    fn unknown_reference(&self, settings: &Map<String, Value>) -> Option<GuardedSetting> {
+    /// Lists the references that are not known for the server's origin.
+    fn unknown_references(&self, settings: &Map<String, Value>) -> Vec<GuardedSetting> {
         let origin = settings.get("url").and_then(Value::as_str).and_then(origin);
         let proxy = proxy(settings);
         let sent: BTreeSet<String> = sent_texts(settings).map(|(path, _)| path).collect();
-        all_texts(settings).into_iter().find_map(|(path, text)| {
+        let mut found = Vec::new();
+        for (path, text) in all_texts(settings) {
             let is_sent = sent.contains(&path);
-            let unknown = references(text).find(|variable| {
+            let mut unknown: BTreeSet<Option<&str>> = references(text).collect();
+            unknown.retain(|variable| {
                 !(is_sent && self.sends(*variable, origin.as_ref(), proxy.as_ref()))
-            })?;
-            Some(GuardedSetting {
-                path,
-                variable: unknown.map(str::to_owned),
-            })
-        })
+            });
+            found.extend(guarded_by(&path, unknown));
+        }
+        found
     }
 
     /// True if the config sends a variable to this origin, through this proxy.
@@ -142,27 +145,39 @@ impl KnownReferences {
     }
 }
 
-/// Finds a setting that refers to more than it did before.
-pub(super) fn added_reference(
+/// Lists the settings that refer to more than they did before.
+pub(super) fn added_references(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
-) -> Option<GuardedSetting> {
+) -> Vec<GuardedSetting> {
     let known = all_texts(before);
-    all_texts(after).into_iter().find_map(|(path, text)| {
-        let old = known
-            .iter()
-            .find(|(other, _)| *other == path)
-            .map(|(_, text)| references(text).collect::<BTreeSet<_>>());
-        let added = references(text)
-            .collect::<BTreeSet<_>>()
-            .difference(&old.unwrap_or_default())
-            .next()
-            .copied()?;
-        Some(GuardedSetting {
-            path,
-            variable: added.map(str::to_owned),
-        })
+    let mut found = Vec::new();
+    for (path, text) in all_texts(after) {
+        let mut added: BTreeSet<Option<&str>> = references(text).collect();
+        if let Some((_, old)) = known.iter().find(|(other, _)| *other == path) {
+            let old: BTreeSet<Option<&str>> = references(old).collect();
+            added.retain(|variable| !old.contains(variable));
+        }
+        found.extend(guarded_by(&path, added));
+    }
+    found
+}
+
+/// Describes a setting that is guarded for each of these references.
+fn guarded_by<'a>(
+    path: &'a str,
+    references: BTreeSet<Option<&'a str>>,
+) -> impl Iterator<Item = GuardedSetting> + use<'a> {
+    references.into_iter().map(|variable| GuardedSetting {
+        path: path.to_owned(),
+        variable: variable.map(str::to_owned),
     })
+}
+
+/// True if a path is that of a setting, or leads into it.
+pub(super) fn is_within(path: &str, setting: &str) -> bool {
+    path.strip_prefix(setting)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Returns the texts that go to the server's own address: its URL and its headers.
@@ -314,7 +329,7 @@ mod tests {
         ] {
             let new = settings(json!({ "url": url, "headers": { "Y": header } }));
             assert_eq!(
-                known().guarded_setting(&new).is_none(),
+                known().guarded_settings(&new).is_empty(),
                 is_known,
                 "{url} {header}"
             );
@@ -348,7 +363,8 @@ mod tests {
         let mut new =
             settings(json!({ "url": "https://a.example/", "headers": { "Y": "${TOKEN}" } }));
         new.insert(key.to_owned(), value);
-        known().guarded_setting(&new).map(|found| found.path)
+        let found = known().guarded_settings(&new);
+        found.into_iter().next().map(|found| found.path)
     }
 
     #[test]
@@ -384,7 +400,11 @@ mod tests {
             ("https://file.example", "${OTHER}", false),
         ] {
             let new = settings(json!({ "url": origin, "headers": { "Y": variable } }));
-            assert_eq!(known.guarded_setting(&new).is_none(), is_known, "{origin}");
+            assert_eq!(
+                known.guarded_settings(&new).is_empty(),
+                is_known,
+                "{origin}"
+            );
         }
     }
 
@@ -396,15 +416,13 @@ mod tests {
             (json!({ "title": "${B}" }), Some("title")),
             (json!({ "args": ["x", "${B}"] }), Some("args[1]")),
         ] {
-            let added = added_reference(&before, &settings(after));
-            assert_eq!(added.map(|found| found.path).as_deref(), expected);
+            let added = added_references(&before, &settings(after));
+            assert_eq!(added.first().map(|found| found.path.as_str()), expected);
         }
-        assert_eq!(
-            added_reference(&Map::new(), &before)
-                .unwrap()
-                .variable
-                .as_deref(),
-            Some("B")
-        );
+        let variables: Vec<Option<String>> = added_references(&Map::new(), &before)
+            .into_iter()
+            .map(|found| found.variable)
+            .collect();
+        assert_eq!(variables, [Some("B".to_owned()), Some("A".to_owned())]);
     }
 }

@@ -259,3 +259,57 @@ fn a_server_of_variables_is_there_already() {
         assert_eq!(refusal_of(&scene, edits, add("ledger2")), None);
     }
 }
+
+/// Returns the message with which these operations are refused.
+fn refusal_message(operations: &[ConfigOperation]) -> String {
+    let scene = Scene::of(&[("a.toml", TOML)]);
+    let refused = prepare_operator_edit(AdminEdits::default(), &scene.options, None, operations);
+    refused.err().unwrap().message
+}
+
+fn set(values: &serde_json::Value) -> ConfigOperation {
+    ConfigOperation::SetKeys {
+        server: "a".to_owned(),
+        values: values.as_object().unwrap().clone(),
+    }
+}
+
+#[test]
+fn a_refusal_names_every_setting_that_is_refused() {
+    let power = "what runs, which file is read, or where secrets go";
+    let several = set(&json!({ "title": "x", "url": "https://x.example", "command": "sh" }));
+    let message = refusal_message(&[several]);
+    let expected = format!("`url` and `command` of a decide {power}, and `admin.allow_commands`");
+    assert!(message.starts_with(&expected), "{message}");
+    // The first operation of the change is fine.
+    let message = refusal_message(&[add("b"), set(&json!({ "proxy": "none" }))]);
+    let expected = format!("`proxy` of a decides {power}, and ");
+    assert!(message.starts_with(&expected), "{message}");
+    let message = refusal_message(&[ConfigOperation::AddServer {
+        name: "b".to_owned(),
+        settings: json!({
+            "url": "https://b.example/mcp",
+            "headers": { "X": "${TOKEN}" },
+            "env": { "A": "${OTHER}" },
+        }),
+    }]);
+    let expected = format!("`env` of b decides {power}; `headers.X` of b uses TOKEN, which ");
+    assert!(message.starts_with(&expected), "{message}");
+}
+
+#[test]
+fn a_refusal_of_many_settings_stays_short() {
+    let headers: serde_json::Map<String, serde_json::Value> = (0..12)
+        .map(|n| (format!("X{n}"), json!("${file:/x}")))
+        .collect();
+    let message = refusal_message(&[ConfigOperation::AddServer {
+        name: "b".to_owned(),
+        settings: json!({ "url": "https://b.example/mcp", "headers": headers }),
+    }]);
+    assert!(message.contains("`headers.X9` of b decide"), "{message}");
+    assert!(!message.contains("`headers.X10`"), "{message}");
+    assert!(
+        message.contains("; 2 more settings are not allowed either, and"),
+        "{message}"
+    );
+}
