@@ -18,6 +18,7 @@
 //! The three formats share these steps. Editors that print a syntax tree were the alternative:
 //! `toml_edit` drops carriage returns and moves comments with keys that are removed, and
 //! `yaml-edit` does not see through anchors. A splice cannot touch what it does not name.
+//! `docs/adr/0007-edits-that-prove-themselves.md` says why the config keeps its own reader.
 //!
 //! # Comments
 //!
