@@ -90,7 +90,11 @@ pub(super) fn describe_disabled(
             .as_ref()
             .map(target)
             .filter(|target| !target.is_empty()),
-        ..ServerIdentity::default()
+        // Only a server that runs has these.
+        server: ServerVersion::default(),
+        start: None,
+        share: None,
+        enabled: false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls of a server's items, and what its tools cost a model.
+//! Counters of a server: what it offers, what its tools cost a model, and how it is used.
 //!
 //! Owns the sums per server. Does not describe items (`server_items.rs`). Invariant: hidden tools
 //! cost nothing, because no list that a model reads contains them.
@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use moongate_api::{CallCounts, ServerCounters};
+use moongate_api::{CallCounts, LastError, ServerCounters};
 use moongate_gateway::{CatalogRoute, RunningServer, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
@@ -38,11 +38,12 @@ pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
     all
 }
 
-/// Counts what a server costs a model, and how it is used. The other counters are 0.
+/// Counts what a server offers, what that costs a model, and how it is used.
 pub(super) fn count_use(
     server: &RunningServer,
     used: Option<&ServerUse>,
     snapshot: &Snapshot,
+    last_error: Option<LastError>,
 ) -> ServerCounters {
     let ServerUse {
         calls: totals,
@@ -50,6 +51,7 @@ pub(super) fn count_use(
         bytes,
     } = used.cloned().unwrap_or_default();
     let lists = server.lists();
+    let offered = |kind: ItemKind| lists.get(kind).items.len() as u64;
     let all = lists
         .get(ItemKind::Tools)
         .items
@@ -57,6 +59,13 @@ pub(super) fn count_use(
         .map(|tool| listed_bytes(tool, find_route(snapshot, server, tool)))
         .sum();
     ServerCounters {
+        connections: server.dedicated_count() as u64,
+        waiting: server.queue_len() as u64,
+        inflight: server.inflight() as u64,
+        last_error,
+        tools: offered(ItemKind::Tools),
+        resources: offered(ItemKind::Resources),
+        prompts: offered(ItemKind::Prompts),
         tools_on: listed as u64,
         tokens: estimate_tokens(bytes),
         tokens_all: estimate_tokens(all),
@@ -67,7 +76,6 @@ pub(super) fn count_use(
         },
         p50_ms: quantile_ms(&totals, 0.5),
         p95_ms: quantile_ms(&totals, 0.95),
-        ..ServerCounters::default()
     }
 }
 

@@ -27,7 +27,7 @@ use moongate_api::{
 };
 use moongate_gateway::{DisabledServer, FindingTopic, RunningServer, Snapshot};
 use moongate_listener::json_response;
-use moongate_model::{ItemKind, UpstreamState};
+use moongate_model::UpstreamState;
 use moongate_telemetry::logs;
 
 /// Reports the state of every server, and its cause.
@@ -122,6 +122,7 @@ impl GatheredFacts<'_> {
             condition: ServerCondition {
                 state: UpstreamState::Disabled,
                 reason: "the config says enabled = false".to_owned(),
+                // The rest is about a connection, which it does not have.
                 ..ServerCondition::default()
             },
             counters: ServerCounters::default(),
@@ -172,22 +173,12 @@ impl GatheredFacts<'_> {
     }
 
     fn count(&self, server: &RunningServer) -> ServerCounters {
-        let lists = server.lists();
         let name = server.settings.name.as_str();
-        let last_error = self.errors.get(name);
-        ServerCounters {
-            connections: server.dedicated_count() as u64,
-            waiting: server.queue_len() as u64,
-            inflight: server.inflight() as u64,
-            last_error: last_error.map(|(at, message)| LastError {
-                at: timestamp(*at),
-                message: message.to_string(),
-            }),
-            tools: lists.get(ItemKind::Tools).items.len() as u64,
-            resources: lists.get(ItemKind::Resources).items.len() as u64,
-            prompts: lists.get(ItemKind::Prompts).items.len() as u64,
-            ..count_use(server, self.uses.get(name), self.snapshot)
-        }
+        let last_error = self.errors.get(name).map(|(at, message)| LastError {
+            at: timestamp(*at),
+            message: message.to_string(),
+        });
+        count_use(server, self.uses.get(name), self.snapshot, last_error)
     }
 
     fn find(&self, server: &str) -> ServerFindings {

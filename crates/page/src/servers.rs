@@ -2,9 +2,12 @@
 //!
 //! Owns list and card. Does not show what a server offers (`server_tabs.rs`). Invariant: each state
 //! has a shape and a text, so that colour is never alone.
+//!
+//! Each part of a status is taken apart without `..` by the function that draws most of it. A field
+//! that somebody adds does not compile before it is drawn, or named here with the reason why not.
 
 use maud::{Markup, html};
-use moongate_api::{LastError, ServerCondition, ServerCounters, ServerStatus};
+use moongate_api::{LastError, ServerCondition, ServerCounters, ServerIdentity, ServerStatus};
 use moongate_model::UpstreamState;
 
 use super::first_steps;
@@ -165,11 +168,27 @@ impl ServersView<'_> {
     /// Renders the text next to the state, and the action that helps. An open card has the rest
     /// below.
     fn reason(&self, server: &ServerStatus, is_open: bool) -> Markup {
-        let ServerCondition { state, reason, .. } = &server.condition;
+        let ServerCondition {
+            state,
+            reason,
+            hint,
+            next_attempt_seconds,
+            replacement,
+            stale,
+            // Elsewhere on the card: in `state_words`, in `tags`, and in the log's tab.
+            since_seconds: _,
+            revision: _,
+            stderr: _,
+            // Details for programs, which read the API.
+            since: _,
+            pid: _,
+            shared: _,
+            restarts: _,
+        } = &server.condition;
         let color = StateIcon::of_server(*state).color;
         let is_ready = *state == UpstreamState::Ready;
         let is_off = *state == UpstreamState::Disabled;
-        let again = server.condition.next_attempt_seconds.filter(|_| !is_ready);
+        let again = next_attempt_seconds.filter(|_| !is_ready);
         let retry =
             matches!(state, UpstreamState::Failed | UpstreamState::BackingOff) && self.may_act;
         let action = format!("/api/v1/servers/{}/restart", segment(server.name()));
@@ -187,12 +206,12 @@ impl ServersView<'_> {
                         ": " (VisibleText(reason)) }
                     @if let Some(again) = again { " · tries again \
                         in " (seconds(again.ceil() as u64)) }
-                    @if let Some(hint) = &server.condition.hint {
+                    @if let Some(hint) = hint {
                         br; "To fix it: " (WithCode(&hint.text)) }
                 }
-                @if server.condition.replacement.is_some() { " · a replacement is starting; the \
+                @if replacement.is_some() { " · a replacement is starting; the \
                     old one is still in use" }
-                @if server.condition.stale && !is_off { " · lists are from an earlier connection" }
+                @if *stale && !is_off { " · lists are from an earlier connection" }
                 @if !is_open { (unmatched_rules::closed_note(server)) }
             }
             @if retry { (action_button("Retry now", "POST", &action, "The server was restarted.")) }
@@ -225,17 +244,29 @@ fn state_words(condition: &ServerCondition) -> String {
 }
 
 fn tags(server: &ServerStatus) -> Markup {
-    let beginning = server.identity.name_prefix.as_deref().unwrap_or_default();
-    let parts = [
-        server.identity.transport.as_deref(),
-        server.condition.revision.as_deref(),
-    ];
+    let ServerIdentity {
+        name,
+        name_prefix,
+        transport,
+        // Read by `title()`, which falls back on the name.
+        title: _,
+        // Next to the state, in `reason` and `facts`.
+        target: _,
+        server: _,
+        // Settings have their own tab, and the state shows whether the server is on.
+        icon: _,
+        prefix: _,
+        start: _,
+        share: _,
+        enabled: _,
+    } = &server.identity;
+    let beginning = name_prefix.as_deref().unwrap_or_default();
+    let parts = [transport.as_deref(), server.condition.revision.as_deref()];
     let parts: Vec<&str> = parts
         .into_iter()
         .flatten()
         .filter(|part| !part.is_empty())
         .collect();
-    let name = server.name();
     html! {
         @if server.title() != name { span class="tag" { (VisibleText(name)) } }
         @if !beginning.is_empty() { span class="tag" { (VisibleText(beginning)) } }
@@ -267,7 +298,17 @@ fn facts(server: &ServerStatus) -> Markup {
         inflight,
         p95_ms,
         last_error,
-        ..
+        // Drawn by `cost`.
+        tools: _,
+        tools_on: _,
+        tokens: _,
+        // Tabs count what they list, and the view of the context shows the tokens of all tools.
+        resources: _,
+        prompts: _,
+        tokens_all: _,
+        // Details for programs, which read the API.
+        connections: _,
+        p50_ms: _,
     } = &server.counters;
     let failed = calls.tool_error + calls.error;
     let waiting = *waiting;
