@@ -15,7 +15,7 @@ use moongate_clients::{
 };
 
 const HEAD: &str = "\
-# Clients, one by one
+# Supported clients
 
 Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` \
 rewrites it and the
@@ -27,7 +27,7 @@ entries.
 tools. `-`: no
   limit is known.
 - With many tools, some clients work better with [search
-  mode](../guides/search-mode.md#which-clients-want-it).
+  mode](../guides/search-mode.md#which-clients-should-use-it).
 
 | client | `moongate connect` | over HTTP | link | names, tools | checked |
 |---|---|---|---|---|---|
@@ -133,10 +133,10 @@ fn page(row: &ClientProfile) -> String {
 /// Sentence on search mode, for clients with a limit of tools and for those that are known to do
 /// better with few, or with all.
 fn discovery_advice(row: &ClientProfile) -> Option<String> {
-    let link = "(../guides/search-mode.md#which-clients-want-it)";
+    let link = "(../guides/search-mode.md#which-clients-should-use-it)";
     match (row.id, row.limits.tools) {
         ("claude-code", _) => Some(format!(
-            "It looks up tools by itself: give it [whole lists]{link}."
+            "It looks up tools by itself: give it [complete lists]{link}."
         )),
         ("cursor" | "codex" | "gemini" | "goose" | "lmstudio", _) => Some(format!(
             "With more than 40 tools, give it [search mode]{link}."

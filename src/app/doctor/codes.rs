@@ -178,7 +178,7 @@ mod tests {
     /// Writes the page of the codes.
     fn page() -> String {
         let mut page =
-            "# Codes of `moongate doctor`\n\n[`moongate doctor`](commands.md#doctor) prints only \
+            "# `moongate doctor` codes\n\n[`moongate doctor`](commands.md#doctor) prints only \
              what is wrong. It exits 1 if something is broken.\nThis page is generated \
              from the declaration of the codes.\n"
                 .to_owned();
