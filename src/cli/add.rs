@@ -353,7 +353,7 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
         // A word without a scheme is more likely a command whose `--` was forgotten.
         (Some(url), _) if url.contains("://") => {
             if let Some(more) = args.targets.get(1) {
-                return Err(format!("{more:?} is too much: a server has one URL"));
+                return Err(format!("unexpected {more:?}: a server has one URL"));
             }
             settings.insert("url".to_owned(), json!(url));
         }

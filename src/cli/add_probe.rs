@@ -143,7 +143,7 @@ fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict
         ConnectError::Link(LinkError::Status {
             status: 408 | 425 | 429 | 500..,
             ..
-        }) => (ProbeVerdict::AddUnready, "; this may pass"),
+        }) => (ProbeVerdict::AddUnready, "; this may be temporary"),
         // Its own hint asks about the URL already, or says more.
         ConnectError::Link(LinkError::Status { hint, .. }) if !hint.is_empty() => {
             (ProbeVerdict::Refuse, "")

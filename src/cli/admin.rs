@@ -137,7 +137,7 @@ impl AdminResponse {
     /// Parses the body. Only a gateway of this API answers so.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body)
-            .context("what answered isn't Moongate: its answer is not JSON")
+            .context("the answer is not from Moongate: it is not JSON")
     }
 
     /// Reads the error of a response. Whatever listens there may not be a gateway, and then the

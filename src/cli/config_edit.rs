@@ -279,7 +279,7 @@ impl EditedConfig {
             // The edit is made, and a gateway that watches its files sees it.
             Err(error) => {
                 print_message(&format!(
-                    "did not check whether a gateway took the change: {error:#}"
+                    "did not check whether a gateway applied the change: {error:#}"
                 ));
                 Ok(EditOutcome::Fine)
             }
@@ -349,7 +349,7 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
         }
         (_, Some(message)) => {
             print_message(&format!(
-                "the running gateway did not take the change: {message}"
+                "the running gateway did not apply the change: {message}"
             ));
             return Ok(EditOutcome::Failed);
         }

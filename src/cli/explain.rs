@@ -159,7 +159,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
     }
     let ApiError { error, message } = response.read()?;
     let message = if message.is_empty() {
-        "this gateway cannot say".to_owned()
+        "this gateway does not support this command".to_owned()
     } else {
         message
     };
@@ -237,7 +237,7 @@ impl ExplainReport {
         }
         match &self.explanation.other_endpoints[..] {
             [] if self.explanation.callable => {}
-            [] => out += "  at no other endpoint either\n",
+            [] => out += "  not at any other endpoint either\n",
             others => {
                 let _ = writeln!(out, "  also at {}", others.join(", "));
             }

@@ -95,7 +95,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         .is_some_and(|word| moongate_clients::client(word).is_none());
     if args.take_over && is_text {
         print_message(
-            "error: --take-over is for clients: name one, or leave it out to read the files of all",
+            "error: --take-over is for clients: name one, or none to read the files of all clients",
         );
         return Ok(ExitCode::from(2));
     }
@@ -242,7 +242,7 @@ fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEnt
         // Without what the gateway lacks, the server may refuse it.
         ImportState::Differs { name, .. } => Err(format!("it differs from `{name}`")),
         ImportState::Same { name } => Ok(name.clone()),
-        ImportState::Broken => Err("it is unusable here".to_owned()),
+        ImportState::Broken => Err("its entry is unusable".to_owned()),
         ImportState::Own => return Vec::new(),
     };
     let name = &row.server.source_name;
@@ -282,7 +282,8 @@ async fn ready_entries(
         }
     }
     for (path, name, reason) in &left {
-        let line = format!("`{name}` stays there, since the gateway cannot serve it: {reason}");
+        let line =
+            format!("`{name}` stays in this file, since the gateway cannot serve it: {reason}");
         print_message(&format!("{}: {}", path.display(), logs::one_line(&line)));
     }
     if !left.is_empty() {
@@ -344,7 +345,7 @@ fn describe_state(row: &ImportRow, rows: &[ImportRow]) -> String {
         ImportState::Renamed { from } => format!("new, was {from}"),
         // The config does not have it yet.
         ImportState::Same { name } if is_new(name, rows) => format!("same as {name}"),
-        ImportState::Same { name } => format!("there as {name}"),
+        ImportState::Same { name } => format!("already added as {name}"),
         ImportState::Differs { name, .. } => format!("differs from {name}"),
         ImportState::Own => "this gateway".to_owned(),
         ImportState::Broken => "unusable".to_owned(),

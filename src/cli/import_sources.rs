@@ -291,7 +291,7 @@ fn of_clients(
     }
     if !ignored.is_empty() {
         print_message(&format!(
-            "other settings of {} mean nothing here, and stay there",
+            "other settings of {} do not apply to Moongate and are not imported",
             ignored.join(", ")
         ));
     }

@@ -94,7 +94,7 @@ pub(super) async fn plan_of_running(
             anyhow::bail!(
                 "{}",
                 if message.is_empty() {
-                    "this gateway cannot say"
+                    "this gateway does not support this command"
                 } else {
                     &message
                 }
@@ -282,9 +282,9 @@ fn describe_rules(compared: &PlanComparison) -> String {
         out += &match (before, after) {
             (None, None) => String::new(),
             (None, Some(after)) => format!("\nkey {key} is new: {}", after.line()),
-            (Some(_), None) => format!("\nkey {key} is gone, and its sessions end"),
+            (Some(_), None) => format!("\nkey {key} is removed, and its sessions end"),
             (Some(before), Some(after)) if before == after => {
-                format!("\nkey {key} has another secret: its sessions end")
+                format!("\nkey {key} has a new secret, so its sessions end")
             }
             (Some(before), Some(after)) => {
                 format!("\nkey {key}: {}\n  becomes {}", before.line(), after.line())

@@ -43,7 +43,7 @@ pub fn run(args: &PopularArgs) -> anyhow::Result<ExitCode> {
     std::io::stdout().write_all(text.as_bytes())?;
     if found.is_empty() {
         print_message(&format!(
-            "no popular server fits {word:?}; `moongate popular` lists all"
+            "no popular server matches {word:?}; `moongate popular` lists all"
         ));
         return Ok(ExitCode::FAILURE);
     }

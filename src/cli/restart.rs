@@ -44,7 +44,7 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
     {
-        print_message(&format!("error: {name:?} cannot be the name of a server"));
+        print_message(&format!("error: {name:?} is not a valid server name"));
         return Ok(ExitCode::from(2));
     }
     let admin = args.gateway.client()?;

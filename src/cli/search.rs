@@ -75,7 +75,7 @@ pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
         }
         print_message(&match answer.tools.is_empty() {
             true => format!(
-                "none of {} tools fits; describe it in other words, or list all with `moongate \
+                "none of {} tools matches; describe it in other words, or list all with `moongate \
                  tools`",
                 answer.total
             ),

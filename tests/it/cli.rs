@@ -333,7 +333,8 @@ async fn a_search_finds_tools_by_what_they_do() {
     let none = search(&["xylophone"]).await;
     assert_eq!(none.code, Some(1), "{}", none.err);
     assert!(
-        none.err.contains("tools fits; describe it in other words"),
+        none.err
+            .contains("tools matches; describe it in other words"),
         "{}",
         none.err
     );

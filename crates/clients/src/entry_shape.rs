@@ -32,7 +32,7 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
     let ignored = entry
         .keys()
         .find(|key| key.as_str() == "headers" && !template.contains_key(*key))?;
-    Some(format!("`{ignored}` means nothing to this client"))
+    Some(format!("this client ignores `{ignored}`"))
 }
 
 fn is_url(value: &Value) -> bool {

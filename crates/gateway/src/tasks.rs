@@ -100,7 +100,7 @@ impl Endpoint {
             return Ok(());
         }
         let message = format!(
-            "Server \"{}\" has no tasks: call its tools without one",
+            "Server \"{}\" does not support tasks: call its tools without one",
             upstream.settings.name
         );
         Err(Error::new(McpErrorKind::UnknownMethod, message))

@@ -157,7 +157,7 @@ codes! {
     ClientUnreadable "MG-K08" Warning "A client's file does not parse"
         "The client ignores it or does not start, and `moongate connect` cannot write its entry."
         "Correct the file, as the message says."
-    ManyTools "MG-K09" Warning "A client takes fewer tools than the gateway has"
+    ManyTools "MG-K09" Warning "A client accepts fewer tools than the gateway has"
         "The client leaves out the rest, or refuses all of them."
         "Use a view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or search \
          mode."

@@ -54,7 +54,7 @@ pub struct ConnectArgs {
     /// Do not ask before writing
     #[arg(long, short = 'y')]
     pub(super) yes: bool,
-    /// Replace an entry of this name that points somewhere else
+    /// Replace an entry with this name that points somewhere else
     #[arg(long)]
     pub(super) force: bool,
     /// The project's file in this directory instead of the user's

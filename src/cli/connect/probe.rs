@@ -70,7 +70,8 @@ pub(super) async fn check(
             ));
             if let Some(most) = profile.limits.tools.filter(|most| count > *most) {
                 print_message(&format!(
-                    "{title} takes {most} tools: connect it to a view with fewer, or disable some"
+                    "{title} accepts at most {most} tools: connect it to a view with fewer, or \
+                     disable some"
                 ));
             }
         }

@@ -80,7 +80,7 @@ fn reason_to_stay(place: &EntryPlace) -> Option<&'static str> {
 
 fn print_stay(path: &Path, why: &str) {
     print_message(&format!(
-        "{}: its servers stay there, since {why}",
+        "{}: its servers stay in this file, since {why}",
         path.display()
     ));
 }

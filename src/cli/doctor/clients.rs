@@ -207,11 +207,11 @@ fn missing_key(
     ))
 }
 
-/// Returns a finding if the client takes fewer tools than the gateway lists.
+/// Returns a finding if the client accepts fewer tools than the gateway lists.
 fn many_tools(profile: &ClientProfile, tools: usize) -> Option<DoctorFinding> {
     let most = profile.limits.tools.filter(|most| tools > *most)?;
     let message = format!(
-        "{}: it takes {most} tools, but there are {tools}",
+        "{}: it accepts at most {most} tools, but there are {tools}",
         profile.title
     );
     let fix = "a view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or \
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(finding.code.info().id, "MG-K09");
         assert_eq!(
             finding.message,
-            "Cursor: it takes 40 tools, but there are 41"
+            "Cursor: it accepts at most 40 tools, but there are 41"
         );
         let unlimited = moongate_clients::clients()
             .find(|profile| profile.limits.tools.is_none())

@@ -69,7 +69,7 @@ async fn ask<T: DeserializeOwned>(args: &GatewayArgs, path: &str) -> (RunningGat
         (200, Ok(body)) => (RunningGateway::Running, Some(body)),
         (401 | 403, _) => (RunningGateway::Refused(response.error().message), None),
         (_, Ok(_)) | (_, Err(_)) => (
-            RunningGateway::None("what answers there isn't Moongate".to_owned()),
+            RunningGateway::None("another program answers there".to_owned()),
             None,
         ),
     }

@@ -83,7 +83,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     match (broken, warnings) {
         // Not on stdout, where a program reads JSON.
         (0, 0) => print_message("nothing is wrong"),
-        _ => print_message(&format!("{broken} broken, {warnings} to look at")),
+        _ => print_message(&format!("{broken} broken, {warnings} to check")),
     }
     if is_unasked && found.iter().any(|finding| finding.repair.is_some()) {
         print_message(

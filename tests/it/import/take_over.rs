@@ -25,7 +25,7 @@ async fn an_entry_stays_in_its_client_where_the_gateway_has_it_switched_off() {
     home.write(".cursor/mcp.json", &text);
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
     assert!(
-        ran.out.contains("there as docs") && ran.out.contains("switched off"),
+        ran.out.contains("already added as docs") && ran.out.contains("switched off"),
         "{}",
         ran.out
     );
@@ -89,7 +89,7 @@ fn assert_only_ready_ones_left(home: &UserHome, ran: &RunOutput) {
         let line = ran
             .err
             .lines()
-            .find(|line| line.contains(&format!("`{name}` stays there")))
+            .find(|line| line.contains(&format!("`{name}` stays in this file")))
             .unwrap_or_default();
         assert!(line.contains(reason), "{name}: {}", ran.err);
     }

@@ -82,7 +82,8 @@ async fn wrong_calls_are_answered_with_what_would_be_right() {
         let client = able(&gateway, revision).await;
         let missing = refused(&client, "search_tools", json!({"q": "issue"})).await;
         assert!(missing.starts_with(
-            "`q` is no argument of search_tools.\nArguments of search_tools: search_tools(query: "
+            "`q` is not an argument of search_tools.\nArguments of search_tools: \
+             search_tools(query: "
         ));
         assert!(
             refused(&client, "search_tools", json!({"query": " "}))

@@ -31,8 +31,8 @@ async fn arguments_in_the_wrong_place_are_refused_and_not_dropped() {
             )
             .await;
             let expected = format!(
-                "`filter` is no argument of {tool}: the arguments of a tool go into `arguments`. \
-                 Nothing was called.\n\
+                "`filter` is not an argument of {tool}: the arguments of a tool go into \
+                 `arguments`. Nothing was called.\n\
                  Arguments of a__delete_all: a__delete_all(filter?: string)"
             );
             assert_eq!(stray, expected);
@@ -44,7 +44,7 @@ async fn arguments_in_the_wrong_place_are_refused_and_not_dropped() {
         )
         .await;
         assert!(
-            two.starts_with("`zeta` and `args` are no arguments of call_tool: "),
+            two.starts_with("`zeta` and `args` are not arguments of call_tool: "),
             "{two}"
         );
         let both =
@@ -52,14 +52,10 @@ async fn arguments_in_the_wrong_place_are_refused_and_not_dropped() {
         assert!(
             refused(&client, "call_tool", both)
                 .await
-                .starts_with("`filter` is no argument of call_tool: ")
+                .starts_with("`filter` is not an argument of call_tool: ")
         );
-        let unknown = refused(
-            &client,
-            "call_tool",
-            json!({"name": "a__delete_al", "filter": "closed"}),
-        )
-        .await;
+        let misspelt = json!({"name": "a__delete_al", "filter": "closed"});
+        let unknown = refused(&client, "call_tool", misspelt).await;
         assert!(
             unknown.ends_with(
                 "Nothing was called.\nUnknown tool: a__delete_al. Nearest: \
@@ -69,7 +65,7 @@ async fn arguments_in_the_wrong_place_are_refused_and_not_dropped() {
         );
         let nameless = refused(&client, "call_tool", json!({"tool": "a__delete_all"})).await;
         assert!(
-            nameless.starts_with("`tool` is no argument of call_tool."),
+            nameless.starts_with("`tool` is not an argument of call_tool."),
             "{nameless}"
         );
         assert!(
@@ -78,8 +74,9 @@ async fn arguments_in_the_wrong_place_are_refused_and_not_dropped() {
         );
         let search = refused(&client, "search_tools", json!({"query": "issue", "max": 3})).await;
         assert!(
-            search
-                .starts_with("`max` is no argument of search_tools.\nArguments of search_tools: "),
+            search.starts_with(
+                "`max` is not an argument of search_tools.\nArguments of search_tools: "
+            ),
             "{search}"
         );
         // What is left out may be written as null.

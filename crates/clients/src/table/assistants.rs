@@ -17,7 +17,7 @@ pub(super) const ROWS: [ClientProfile; 5] = [
         },
         http: None,
         next_step: "Quit Claude Desktop and start it again.",
-        note: "It starts programs only, so the entry starts `moongate stdio`.",
+        note: "It can only start programs, so the entry starts `moongate stdio`.",
         ..USUAL
     },
     ClientProfile {

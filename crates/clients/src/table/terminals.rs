@@ -165,7 +165,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         http: None,
         off_switch: OffSwitch::Disabled,
         next_step: "Restart `q chat`.",
-        note: "It starts programs only, so the entry starts `moongate stdio`.",
+        note: "It can only start programs, so the entry starts `moongate stdio`.",
         ..USUAL
     },
     ClientProfile {

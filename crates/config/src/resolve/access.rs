@@ -105,7 +105,7 @@ impl PlanResolver<'_> {
     fn view_name(&mut self, name: &str, path: &ConfigPath) {
         let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !starts || name.len() > 64 || !name.chars().all(is_name_character) {
-            let message = format!("{name:?} cannot be the name of a view");
+            let message = format!("{name:?} is not a valid view name");
             let fix =
                 "use at most 64 letters, digits, `-` and `_`, and start with a letter or digit";
             self.error_at_key(ProblemKind::Value, path, message, fix);

@@ -40,13 +40,13 @@ impl MetaArguments {
         match object.flatten() {
             Some(members) => Ok(MetaArguments { tool, members }),
             None => {
-                Err(empty.problem("The arguments must be one JSON object, without a key twice."))
+                Err(empty.problem("The arguments must be one JSON object without duplicate keys."))
             }
         }
     }
 
-    /// Names the members that the tool does not have, if there are any: "`a` is no argument of
-    /// call_tool".
+    /// Names the members that the tool does not have, if there are any: "`a` is not an argument
+    /// of call_tool".
     pub(super) fn stray_members(&self) -> Option<String> {
         let keys = self
             .members
@@ -58,9 +58,9 @@ impl MetaArguments {
             .map(|key| format!("`{}`", moongate_search::summary(key)))
             .collect();
         let verb = if names.len() == 1 {
-            "is no argument"
+            "is not an argument"
         } else {
-            "are no arguments"
+            "are not arguments"
         };
         (!names.is_empty())
             .then(|| format!("{} {verb} of {}", names.join(" and "), self.tool.name()))
@@ -303,12 +303,12 @@ mod tests {
         );
         assert_eq!(
             stray_members(r#"{"name":"a","args":{}}"#).as_deref(),
-            Some("`args` is no argument of call_tool")
+            Some("`args` is not an argument of call_tool")
         );
         let two = stray_members(r#"{"name":"a","b\nc":1,"d":2}"#);
         assert_eq!(
             two.as_deref(),
-            Some("`b c` and `d` are no arguments of call_tool")
+            Some("`b c` and `d` are not arguments of call_tool")
         );
         let long = format!(r#"{{"name":"a","{}":1}}"#, "x".repeat(100_000));
         assert!(stray_members(long.leak()).is_some_and(|text| text.len() < 400));

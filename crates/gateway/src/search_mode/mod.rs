@@ -272,7 +272,7 @@ fn answer_query(query: ItemQuery) -> LocalAnswer {
 fn check_task_mode(tool: MetaTool, call: &Call) -> Result<(), Error> {
     match call.task_mode {
         TaskMode::Required(_) if !tool.calls_tools() => {
-            let message = format!("{} is no task: call it without one", tool.name());
+            let message = format!("{} cannot run as a task: call it without one", tool.name());
             Err(Error::new(McpErrorKind::UnknownMethod, message))
         }
         _ => Ok(()),
