@@ -156,6 +156,6 @@ fn limit_note(profile: &ClientProfile) -> Option<ConnectStep> {
         .tools
         .map(|max| format!("at most {max} tools"));
     let both: Vec<String> = [name, tools].into_iter().flatten().collect();
-    let text = format!("{} takes {}.", profile.title, both.join(", and "));
+    let text = format!("{} accepts {}.", profile.title, both.join(", and "));
     (!both.is_empty()).then(|| step(StepKind::Note, text))
 }
