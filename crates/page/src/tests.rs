@@ -143,7 +143,7 @@ fn the_empty_log_of_a_program_is_its_own() {
         server["transport"] = transport.into();
         let html = servers_page(&[server], "tab=log", Some(("a", json!({ "tools": [] }))));
         assert!(html.contains(words), "{transport}: {html}");
-        assert_eq!(html.contains("are programs"), transport == "http", "{html}");
+        assert_eq!(html.contains("run as programs"), transport == "http", "{html}");
     }
 }
 
@@ -347,7 +347,7 @@ fn filters_and_open_cards_stand_in_the_url() {
         html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"")
             && html.contains("aria-expanded=\"true\"")
     );
-    assert!(html.contains("are programs") && html.contains("/api/v1/servers/a/refresh"));
+    assert!(html.contains("run as programs") && html.contains("/api/v1/servers/a/refresh"));
     let html = servers_page(&servers, "", Some(("<b>", Value::Null)));
     assert!(
         html.contains("There is no server “&lt;b&gt;”") && html.contains("server-a"),

@@ -292,7 +292,7 @@ fn inputs_become_variables_and_their_names_are_reported() {
     assert!(
         warnings
             .iter()
-            .any(|warning| warning.ends_with("as API_KEY, REGION")),
+            .any(|warning| warning.ends_with("variables: API_KEY, REGION")),
         "{warnings:?}"
     );
     let unset = load(&[fixture("vscode/mcp.json")], &[]).unwrap_err();
