@@ -1,7 +1,8 @@
 //! Bounded queue between the change poller and event streams.
 //!
-//! Owns the feed, its slots for watchers and its bounds. Does not find changes (`event_feed.rs`).
-//! Invariant: the events that wait for slow watchers are bounded in number and in bytes.
+//! Owns the feed, its slots for watchers and its bounds. Does not find changes
+//! (`change_poller.rs`). Invariant: the events that wait for slow watchers are bounded in number
+//! and in bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

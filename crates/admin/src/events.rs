@@ -1,6 +1,6 @@
 //! Event stream of the admin listener: `GET /api/v1/events`.
 //!
-//! Owns the bytes of a stream, and when it ends. Does not find changes (`event_feed.rs`).
+//! Owns the bytes of a stream, and when it ends. Does not find changes (`change_poller.rs`).
 //! Invariant: a stream ends when the gateway drains, when the admin keys change, or when its
 //! browser session ends, so it never outlives its permission.
 
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::access::AccessGrant;
 use crate::admin_state::AdminState;
-use crate::event_feed::{snapshot_event, watch};
+use crate::change_poller::{snapshot_event, watch};
 use crate::event_queue::{AdminEvent, Watcher};
 use crate::operator_check::Viewer;
 use moongate_listener::json_response;
