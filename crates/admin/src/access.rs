@@ -57,7 +57,7 @@ impl AccessGrant {
     }
 
     /// Returns true if a session has not ended meanwhile. The end of a key is another matter
-    /// (`events.rs`).
+    /// (`event_stream.rs`).
     pub(super) fn is_open(&self, admin: &AdminState) -> bool {
         match self {
             AccessGrant::Key {

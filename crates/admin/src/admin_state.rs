@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_control::{ConfigEditor, Examiner, Reloader};
-use crate::event_queue::EventFeed;
+use crate::event_feed::EventFeed;
 use crate::probe_slots::ProbeSlots;
 use crate::sign_in::SignInState;
 use crate::try_call::running::OperatorCalls;

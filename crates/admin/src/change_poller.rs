@@ -1,7 +1,7 @@
 //! Change poller of the event feed: the task that compares states while somebody watches.
 //!
-//! Owns the task and its intervals. The feed's queue is in `event_queue.rs`. Does not write streams
-//! (`events.rs`). Invariant: without a watcher nothing is computed.
+//! Owns the task and its intervals. The feed's queue is in `event_feed.rs`. Does not write streams
+//! (`event_stream.rs`). Invariant: without a watcher nothing is computed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::admin_state::AdminState;
 use crate::calls::call_row;
 use crate::config_view::config_state;
-use crate::event_queue::{AdminEvent, KeptEvents, Watcher};
+use crate::event_feed::{AdminEvent, KeptEvents, Watcher};
 use crate::server_signs::ServerSigns;
 use crate::sessions::session_rows;
 use crate::status::{gateway_status, server_statuses};

@@ -16,8 +16,8 @@ mod connect;
 mod differing_server;
 mod doctor;
 mod endpoint_cost;
-mod event_queue;
-mod events;
+mod event_feed;
+mod event_stream;
 mod explain;
 mod json_answer;
 mod json_body;
@@ -69,7 +69,7 @@ pub use config_control::{
     AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange,
     ConfigStatus,
 };
-pub use event_queue::EventFeed;
+pub use event_feed::EventFeed;
 pub use probe::{ProbeAnswer, ProbeReport};
 pub use probe_slots::ProbeSlots;
 pub use sign_in::SignInState;

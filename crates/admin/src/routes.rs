@@ -13,7 +13,7 @@ use crate::admin_state::AdminState;
 use crate::query_map::DeclaredQuery;
 use crate::route_types::{Described, RouteTypes};
 use crate::{
-    calls, config_change, config_view, connect, doctor, endpoint_cost, events, explain, keys,
+    calls, config_change, config_view, connect, doctor, endpoint_cost, event_stream, explain, keys,
     new_servers, openapi, popular, search, server_actions, server_items, server_preview, sessions,
     signin_routes, status, try_call,
 };
@@ -175,7 +175,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "/api/v1/events",
         "Changes as they happen, as an event \
         stream.",
-        || get(events::events),
+        || get(event_stream::events),
     ),
     ApiRoute::operate(
         "POST",

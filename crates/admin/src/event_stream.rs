@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::access::AccessGrant;
 use crate::admin_state::AdminState;
 use crate::change_poller::{snapshot_event, watch};
-use crate::event_queue::{AdminEvent, Watcher};
+use crate::event_feed::{AdminEvent, Watcher};
 use crate::operator_check::Viewer;
 use moongate_listener::json_response;
 use moongate_telemetry::CountGuard;
