@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::config_control::{
     AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
 };
-use crate::probe::ProbeReport;
+use crate::probe_report::ProbeReport;
 use moongate_api::{Finding, PlanReport, ReloadReport, StatusHint};
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ParsedServer, SettingLocations};

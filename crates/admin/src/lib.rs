@@ -19,6 +19,7 @@ mod endpoint_cost;
 mod event_feed;
 mod event_stream;
 mod explain;
+mod health;
 mod json_answer;
 mod json_body;
 mod keys;
@@ -31,9 +32,8 @@ mod page_routes;
 mod page_viewer;
 mod page_views;
 mod popular;
-mod probe;
+mod probe_report;
 mod probe_slots;
-mod probes;
 mod query_map;
 mod route_types;
 mod routes;
@@ -70,7 +70,7 @@ pub use config_control::{
     ConfigStatus,
 };
 pub use event_feed::EventFeed;
-pub use probe::{ProbeAnswer, ProbeReport};
+pub use probe_report::{ProbeAnswer, ProbeReport};
 pub use probe_slots::ProbeSlots;
 pub use sign_in::SignInState;
 pub use try_call::running::OperatorCalls;
@@ -78,10 +78,10 @@ pub use try_call::running::OperatorCalls;
 /// Builds the routes of the admin listener.
 pub fn router(admin: Arc<AdminState>) -> Router {
     let open = Router::new()
-        .route("/metrics", get(probes::metrics))
-        .route("/healthz", get(probes::alive))
-        .route("/livez", get(probes::alive))
-        .route("/readyz", get(probes::ready));
+        .route("/metrics", get(health::metrics))
+        .route("/healthz", get(health::alive))
+        .route("/livez", get(health::alive))
+        .route("/readyz", get(health::ready));
     routes::mount(open)
         .merge(page_routes::routes())
         // Above the layers, so that an unknown path needs a key, too.

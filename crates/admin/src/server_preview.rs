@@ -17,7 +17,7 @@ use crate::json_answer::json;
 use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
 use crate::operator_check::Operator;
-use crate::probe::ProbeReport;
+use crate::probe_report::ProbeReport;
 use crate::server_source::{
     FoundServers, ServerChoice, SourceProblem, add_operation, find_servers,
 };
