@@ -11,11 +11,11 @@ use http::request::Parts;
 use http::{StatusCode, header};
 use serde_json::{Map, Value};
 
-use crate::access::AccessGrant;
 use crate::admin_state::AdminState;
 use crate::change_answer::{changed, describe_change, refuse};
 use crate::config_control::{ChangeKind, ChangeRefusal, ConfigChange};
 use crate::json_body::JsonBody;
+use crate::key_check::AccessGrant;
 use crate::operator_check::Operator;
 use crate::server_name::ServerName;
 use moongate_api::{ChangeReport, NO_PREFIX, ServerPatch, ToolSwitches, UndoRequest};

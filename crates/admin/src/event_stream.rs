@@ -15,10 +15,10 @@ use http::{HeaderValue, StatusCode, header};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::access::AccessGrant;
 use crate::admin_state::AdminState;
 use crate::change_poller::{snapshot_event, watch};
 use crate::event_feed::{AdminEvent, Watcher};
+use crate::key_check::AccessGrant;
 use crate::operator_check::Viewer;
 use moongate_listener::json_response;
 use moongate_telemetry::CountGuard;

@@ -1,6 +1,6 @@
 //! Handlers for metrics, health and readiness.
 //!
-//! Owns their responses. Does not decide who may read the metrics (`access.rs`). Invariant: no
+//! Owns their responses. Does not decide who may read the metrics (`key_check.rs`). Invariant: no
 //! response depends on a server.
 
 use std::sync::Arc;

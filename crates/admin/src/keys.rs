@@ -1,7 +1,7 @@
 //! Keys of clients and of operators: their list, new ones, and their removal.
 //!
 //! Owns the bodies and the answers. Does not write the config (`config_change.rs`) or check
-//! requests (`access.rs`). Invariant: a key is shown once, in the answer that makes it; all else
+//! requests (`key_check.rs`). Invariant: a key is shown once, in the answer that makes it; all else
 //! has the first digits of its hash.
 
 use std::collections::HashMap;

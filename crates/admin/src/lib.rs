@@ -3,7 +3,6 @@
 //! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, except
 //! in an operator's own call (`try_call/`). Probes never depend on a server or a key.
 
-mod access;
 mod admin_control;
 mod admin_state;
 mod calls;
@@ -22,6 +21,7 @@ mod explain;
 mod health;
 mod json_answer;
 mod json_body;
+mod key_check;
 mod keys;
 mod new_servers;
 mod openapi;
@@ -89,7 +89,7 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(
             admin.clone(),
-            access::require_key,
+            key_check::require_key,
         ))
         .layer(middleware::from_fn(page_routes::explain_refusal))
         .layer(middleware::from_fn_with_state(

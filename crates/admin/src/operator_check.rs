@@ -1,5 +1,5 @@
 //! Check whether a caller may view or act. Owns the role check that follows the key check
-//! (`access.rs`).
+//! (`key_check.rs`).
 //!
 //! Does not perform actions (`server_actions.rs`). Without admin keys, only this machine may act: a
 //! request through a proxy is refused, whatever address the listener has. Pages of other origins
@@ -12,9 +12,9 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 
-use crate::access::{AccessGrant, KeyCarrier};
 use crate::admin_state::AdminState;
 use crate::json_body::media_type;
+use crate::key_check::{AccessGrant, KeyCarrier};
 use moongate_access::auth::AdminRole;
 use moongate_listener::{PeerAddress, json_response};
 

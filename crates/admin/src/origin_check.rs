@@ -1,7 +1,7 @@
 //! Host and origin check of the admin listener.
 //!
 //! Owns the refusals, and the protective headers of every response. Does not check keys
-//! (`access.rs`). Invariant: it runs before the key check and all handlers.
+//! (`key_check.rs`). Invariant: it runs before the key check and all handlers.
 
 use std::sync::Arc;
 

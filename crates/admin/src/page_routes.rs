@@ -13,9 +13,9 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use crate::access::RefusalText;
 use crate::admin_state::AdminState;
 use crate::json_body::JsonBody;
+use crate::key_check::RefusalText;
 use crate::operator_check::Operator;
 use crate::page_answer::{notices, part, render_page, render_titled_page};
 use crate::page_viewer::PageViewer;

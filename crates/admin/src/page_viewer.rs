@@ -1,6 +1,6 @@
 //! Viewer of a page: what the request may see and do, and which view it asks for.
 //!
-//! Owns how these are read from a request. Does not check keys or roles (`access.rs`,
+//! Owns how these are read from a request. Does not check keys or roles (`key_check.rs`,
 //! `operator_check.rs`). Invariant: every page and fragment passes the checks of the API.
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
 
-use crate::access::{AccessGrant, KeyCarrier};
 use crate::admin_state::AdminState;
+use crate::key_check::{AccessGrant, KeyCarrier};
 use crate::operator_check::{Operator, Viewer};
 use moongate_page::view_query::ViewQuery;
 

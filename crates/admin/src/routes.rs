@@ -469,7 +469,7 @@ pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> 
 #[cfg(test)]
 mod tests {
     use super::ROUTES;
-    use crate::access::OPEN_ROUTES;
+    use crate::key_check::OPEN_ROUTES;
 
     #[test]
     fn only_sign_in_and_sign_out_need_no_key() {

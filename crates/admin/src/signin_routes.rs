@@ -10,10 +10,10 @@ use axum::extract::State as Shared;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode, Uri, header};
 
-use crate::access::{AccessGrant, KeyCarrier, refuse_guesses};
 use crate::admin_state::AdminState;
 use crate::json_answer::json;
 use crate::json_body::JsonBody;
+use crate::key_check::{AccessGrant, KeyCarrier, refuse_guesses};
 use crate::operator_check::{SameSite, Viewer, is_direct};
 use crate::sign_in::COOKIE;
 use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};

@@ -16,10 +16,10 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::AccessGrant;
 use crate::admin_state::AdminState;
 use crate::json_answer::json;
 use crate::json_body::read_json;
+use crate::key_check::AccessGrant;
 use crate::operator_check::Operator;
 use moongate_api::ActionReport;
 use moongate_jsonrpc::json::{JsonObject, RawJson};

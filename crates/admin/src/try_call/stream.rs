@@ -15,9 +15,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::running::TryEntry;
-use crate::access::AccessGrant;
 use crate::admin_state::AdminState;
 use crate::calls::call_row;
+use crate::key_check::AccessGrant;
 use moongate_access::auth::AdminAccess;
 use moongate_api::{TryDone, TryNotice, TryQuestion, TryStarted};
 use moongate_jsonrpc::json::JsonObject;

@@ -1,8 +1,9 @@
-//! Key check of the admin listener. Owns which routes need a key.
+//! Key check of the admin listener.
 //!
-//! Does not decide which role an action needs (`operator_check.rs`). Invariant: beyond loopback,
-//! only probes and unrestricted metrics are served without a key. If there are admin keys, the
-//! page's files and the sign-in routes are, too.
+//! Owns which routes need a key, the grant that later checks read, and the refusals: no key, too
+//! many wrong ones, no free connection. Does not decide which role an action needs
+//! (`operator_check.rs`). Invariant: beyond loopback, only probes and unrestricted metrics are
+//! served without a key. If there are admin keys, the page's files and the sign-in routes are, too.
 
 use moongate_telemetry::DeniedRule;
 use std::net::IpAddr;
