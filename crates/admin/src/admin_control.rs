@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::config_control::{
+use crate::control_types::{
     AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
 };
 use crate::probe_report::ProbeReport;

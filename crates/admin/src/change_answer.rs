@@ -8,7 +8,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use crate::admin_state::AdminState;
-use crate::config_control::{AppliedChange, ChangeRefusal};
+use crate::control_types::{AppliedChange, ChangeRefusal};
 use crate::json_answer::json;
 use crate::status::server_statuses;
 use moongate_api::{

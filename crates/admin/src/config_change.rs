@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::admin_state::AdminState;
 use crate::change_answer::{changed, describe_change, refuse};
-use crate::config_control::{ChangeKind, ChangeRefusal, ConfigChange};
+use crate::control_types::{ChangeKind, ChangeRefusal, ConfigChange};
 use crate::json_body::JsonBody;
 use crate::key_check::AccessGrant;
 use crate::operator_check::Operator;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::response::Response;
 use http::StatusCode;
 
-use crate::config_control::ConfigStatus;
+use crate::control_types::ConfigStatus;
 use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use moongate_access::policy::ItemRules;

@@ -9,9 +9,9 @@ mod calls;
 mod change_answer;
 mod change_poller;
 mod config_change;
-mod config_control;
 mod config_view;
 mod connect;
+mod control_types;
 mod differing_server;
 mod doctor;
 mod endpoint_cost;
@@ -25,6 +25,7 @@ mod key_check;
 mod keys;
 mod new_servers;
 mod openapi;
+mod operator_actions;
 mod operator_check;
 mod origin_check;
 mod page_answer;
@@ -38,7 +39,6 @@ mod query_map;
 mod route_types;
 mod routes;
 mod search;
-mod server_actions;
 mod server_details;
 mod server_items;
 mod server_name;
@@ -48,7 +48,7 @@ mod server_source;
 mod server_use;
 mod sessions;
 mod sign_in;
-mod signin_routes;
+mod sign_in_routes;
 mod status;
 mod tool_catalog;
 mod try_call;
@@ -65,7 +65,7 @@ use moongate_listener::json_response;
 
 pub use admin_control::{ConfigEditor, Examiner, Reloader};
 pub use admin_state::AdminState;
-pub use config_control::{
+pub use control_types::{
     AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange,
     ConfigStatus,
 };

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::admin_state::AdminState;
 use crate::change_answer::{changed, refuse};
 use crate::config_change::{ChangeTerms, apply};
-use crate::config_control::ChangeKind;
+use crate::control_types::ChangeKind;
 use crate::json_answer::json;
 use crate::json_body::JsonBody;
 use crate::operator_check::Operator;

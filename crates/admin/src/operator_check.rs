@@ -1,8 +1,8 @@
 //! Check whether a caller may view or act. Owns the role check that follows the key check
 //! (`key_check.rs`).
 //!
-//! Does not perform actions (`server_actions.rs`). Without admin keys, only this machine may act: a
-//! request through a proxy is refused, whatever address the listener has. Pages of other origins
+//! Does not perform actions (`operator_actions.rs`). Without admin keys, only this machine may act:
+//! a request through a proxy is refused, whatever address the listener has. Pages of other origins
 //! never may. Invariant: the check comes before any action.
 
 use std::sync::Arc;

@@ -14,8 +14,8 @@ use crate::query_map::DeclaredQuery;
 use crate::route_types::{Described, RouteTypes};
 use crate::{
     calls, config_change, config_view, connect, doctor, endpoint_cost, event_stream, explain, keys,
-    new_servers, openapi, popular, search, server_actions, server_items, server_preview, sessions,
-    signin_routes, status, try_call,
+    new_servers, openapi, operator_actions, popular, search, server_items, server_preview,
+    sessions, sign_in_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 use moongate_api::{
@@ -136,7 +136,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "POST",
         "/api/v1/signin",
         "Exchanges a key or a ticket for a cookie.",
-        || post(signin_routes::sign_in),
+        || post(sign_in_routes::sign_in),
     )
     .takes::<SignInRequest>()
     .gives::<SignedInOperator>(),
@@ -145,21 +145,21 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "/api/v1/signout",
         "Ends the session of a \
         cookie.",
-        || post(signin_routes::sign_out),
+        || post(sign_in_routes::sign_out),
     )
     .gives::<SignOutReport>(),
     ApiRoute::view(
         "POST",
         "/api/v1/tickets",
         "Creates a ticket that signs a browser in once.",
-        || post(signin_routes::make_ticket),
+        || post(sign_in_routes::make_ticket),
     )
     .gives::<SignInTicket>(),
     ApiRoute::view(
         "GET",
         "/api/v1/me",
         "Name and role of the key that sent the request.",
-        || get(signin_routes::me),
+        || get(sign_in_routes::me),
     )
     .gives::<SignedInOperator>(),
     ApiRoute::view(
@@ -400,28 +400,28 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "/api/v1/plan",
         "The changes that a reload \
         would make.",
-        || get(server_actions::plan),
+        || get(operator_actions::plan),
     )
     .gives::<PlanReport>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/reload",
         "Reads the config again and applies it.",
-        || post(server_actions::reload),
+        || post(operator_actions::reload),
     )
     .gives::<ReloadReport>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/servers/{name}/restart",
         "Restarts a server.",
-        || post(server_actions::restart),
+        || post(operator_actions::restart),
     )
     .gives::<RestartReport>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/servers/{name}/refresh",
         "Requests a server's lists again.",
-        || post(server_actions::refresh),
+        || post(operator_actions::refresh),
     )
     .gives::<RefreshReport>(),
     ApiRoute::operate(

@@ -9,8 +9,8 @@ use http::StatusCode;
 use serde_json::Value;
 
 use crate::admin_state::AdminState;
-use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, describe_rule};
+use crate::control_types::ConfigStatus;
 use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use crate::server_use::{listed_bytes, quantile_ms};

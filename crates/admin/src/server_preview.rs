@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::admin_state::AdminState;
-use crate::config_control::{ChangePreview, ChangeRefusal};
+use crate::control_types::{ChangePreview, ChangeRefusal};
 use crate::differing_server;
 use crate::json_answer::json;
 use crate::json_body::JsonBody;

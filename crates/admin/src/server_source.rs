@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::admin_state::AdminState;
 use crate::change_answer::problem_row;
-use crate::config_control::{ChangeRefusal, ComparedServers};
+use crate::control_types::{ChangeRefusal, ComparedServers};
 use moongate_api::{ConfigProblemRow, ProblemConcern, ServerSource, TextProblem};
 use moongate_clients::import::{ImportError, ImportRow, ImportState, ImportedServers, read_text};
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::admin_state::AdminState;
 use crate::calls::timestamp;
-use crate::config_control::ConfigStatus;
 use crate::config_view::entry_source;
+use crate::control_types::ConfigStatus;
 use crate::json_answer::json;
 use crate::operator_check::SameSite;
 use crate::server_details;

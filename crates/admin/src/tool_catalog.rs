@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::admin_state::AdminState;
-use crate::config_control::ConfigStatus;
 use crate::config_view::entry_source;
+use crate::control_types::ConfigStatus;
 use crate::server_items::{summarize_item, with_rule};
 use crate::server_use::find_route;
 use moongate_api::{FoundTools, ServerItem, ServerTools, ToolOwner};
