@@ -13,7 +13,7 @@ use crate::page_viewer::PageViewer;
 use crate::status::server_statuses;
 use moongate_gateway::FindingTopic;
 use moongate_page::banners::NoticeFacts;
-use moongate_page::shell::{PageContent, PageFrame, document};
+use moongate_page::frame::{PageContent, PageFrame, document};
 
 /// Reads the facts of the notices.
 pub(super) fn notices(viewer: &PageViewer) -> NoticeFacts {

@@ -33,7 +33,7 @@ use moongate_page::add::AddView;
 use moongate_page::assets::find_asset;
 use moongate_page::explain::ExplainView;
 use moongate_page::sessions::SessionsView;
-use moongate_page::{context, differing_rows, shell, sign_in, try_it};
+use moongate_page::{context, differing_rows, frame, sign_in, try_it};
 
 /// Headers of everything that belongs to the page.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
@@ -313,7 +313,7 @@ async fn sessions_part(viewer: PageViewer) -> Response {
 }
 
 async fn summary_part(viewer: PageViewer) -> Response {
-    part(shell::summary(&server_statuses(&viewer.admin)))
+    part(frame::summary(&server_statuses(&viewer.admin)))
 }
 
 async fn servers_part(viewer: PageViewer) -> Response {

@@ -5,7 +5,7 @@
 
 use maud::{Markup, html};
 
-use super::shell::{brand, head};
+use super::frame::{brand, head};
 
 /// Renders the page for a browser that is not let in, where signing in does not help.
 pub fn closed_page(message: &str) -> Markup {
