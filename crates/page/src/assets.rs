@@ -75,7 +75,7 @@ static ASSETS: [PageAsset; 19] = [
     script!("live.js"),
     script!("morph.js"),
     script!("dom.js"),
-    script!("fragments.js"),
+    script!("requests.js"),
     script!("forms.js"),
     script!("navigate.js"),
     script!("actions.js"),

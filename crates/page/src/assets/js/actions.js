@@ -1,7 +1,7 @@
 // Buttons that act: they call the API, ask before what cannot be undone, and say what came of it.
 
 import { byId, find, on } from "./dom.js";
-import { send, why } from "./fragments.js";
+import { send, why } from "./requests.js";
 
 /** Shows why something failed, until the next action, with what can be pasted instead. @param {string} text @param {any} [error] */
 export function showFailure(text, error) {

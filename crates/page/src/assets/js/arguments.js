@@ -3,7 +3,7 @@
 import { all, find, unfold } from "./dom.js";
 import { writeField } from "./fill.js";
 import { parse, readField, toText } from "./form.js";
-import { why } from "./fragments.js";
+import { why } from "./requests.js";
 import { element } from "./result.js";
 
 /** @param {Element} section */

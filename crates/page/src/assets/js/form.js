@@ -1,7 +1,7 @@
-// Values of a form as JSON, and back. Unset, an empty text and null stay apart, and numbers keep their digits.
+// Reads a form as JSON, and JSON whose numbers keep their digits. Unset, an empty text and null stay apart. fill.js fills forms.
 
 import { all, find, kids, own } from "./dom.js";
-import { why } from "./fragments.js";
+import { why } from "./requests.js";
 
 /** A number as it was written. */
 export class Num {

@@ -3,8 +3,8 @@
 import { say, showFailure } from "./actions.js";
 import { clearErrors, showErrors } from "./arguments.js";
 import { all, byId, find, on } from "./dom.js";
-import { fetchPart, send, why } from "./fragments.js";
 import { go } from "./navigate.js";
+import { fetchPart, send, why } from "./requests.js";
 import { element } from "./result.js";
 
 /** The value that a field began with. @param {any} field */

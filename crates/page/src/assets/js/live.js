@@ -2,9 +2,9 @@
 
 import { showFailure } from "./actions.js";
 import { all, byId } from "./dom.js";
-import { fetchPart, send } from "./fragments.js";
 import { morph } from "./morph.js";
 import { go, reapplyFilter } from "./navigate.js";
+import { fetchPart, send } from "./requests.js";
 
 const INTERVAL = 100;
 /** Delays of reconnecting, in milliseconds. The last one repeats. */

@@ -1,7 +1,7 @@
 // Goes from one state of the page to another without loading it anew: links, forms, back and forward.
 
 import { all, byId, find, on } from "./dom.js";
-import { fetchPage, why } from "./fragments.js";
+import { fetchPage, why } from "./requests.js";
 import { morph } from "./morph.js";
 import { showFailure } from "./actions.js";
 

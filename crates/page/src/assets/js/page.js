@@ -1,4 +1,4 @@
-// Starts what makes the page live. Without scripts the page reads as it was rendered.
+// Starts what makes the page live, and the theme button. Without scripts the page reads as it was rendered.
 
 import { startActions } from "./actions.js";
 import { byId, find, on } from "./dom.js";

@@ -2,7 +2,7 @@
 
 import { showFailure } from "./actions.js";
 import { byId } from "./dom.js";
-import { send, why } from "./fragments.js";
+import { send, why } from "./requests.js";
 
 /** @param {{ key: string } | { ticket: string }} proof */
 async function signIn(proof) {

@@ -1,4 +1,4 @@
-// Runs before the first paint: the theme that was chosen, and the mark that scripts run.
+// Runs before the first paint: applies the chosen theme, and marks that scripts run. page.js has the button that changes it.
 (() => {
   const root = document.documentElement;
   root.classList.add("js");

@@ -4,7 +4,7 @@ import { showFailure } from "./actions.js";
 import { clearErrors, keep, readArguments, showErrors } from "./arguments.js";
 import { all, find } from "./dom.js";
 import { readField, sync } from "./form.js";
-import { fetchPart, send, why } from "./fragments.js";
+import { fetchPart, send, why } from "./requests.js";
 import { element, showResult } from "./result.js";
 
 const LINES_MAX = 200;
