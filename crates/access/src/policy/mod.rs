@@ -4,13 +4,13 @@
 //! (`auth`), nor where a name leads (`gateway`). Invariant: an item that may not be called looks
 //! exactly like one that does not exist.
 
-mod access;
+mod access_table;
 mod rate;
 mod role_sets;
 mod rules;
 mod traversal;
 
-pub use access::{ANONYMOUS, AccessTable, RoleAccess};
+pub use access_table::{ANONYMOUS, AccessTable, RoleAccess};
 pub use rate::{RequestRate, TokenBucket};
 pub use role_sets::RoleSets;
 pub use rules::{GlobList, ItemRules, literal_beginning};

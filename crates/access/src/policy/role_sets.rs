@@ -1,8 +1,8 @@
 //! Numbers for sets of people's roles.
 //!
-//! Owns which number stands for which set. Does not know what a role may use (`access.rs`), nor who
-//! has it. Invariant: a number always means the same role names, so a reload changes what a set may
-//! use, but not who has it.
+//! Owns which number stands for which set. Does not know what a role may use (`access_table.rs`),
+//! nor who has it. Invariant: a number always means the same role names, so a reload changes what a
+//! set may use, but not who has it.
 
 use std::sync::Arc;
 

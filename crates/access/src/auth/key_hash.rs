@@ -1,7 +1,7 @@
-//! Named API keys.
+//! Named API keys: their hashes and settings, new keys, the secrets derived from a key, and marks
+//! made with those.
 //!
-//! Owns their hashes and the settings of each. Does not authenticate requests (`api_keys.rs`).
-//! Invariant: only the SHA-256 of a key is stored.
+//! Does not authenticate requests (`api_keys.rs`). Invariant: only the SHA-256 of a key is stored.
 
 use std::fmt;
 
