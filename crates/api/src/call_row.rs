@@ -1,4 +1,4 @@
-//! Recent calls: the answer of `/api/v1/calls`.
+//! Recent calls: the answer of `/api/v1/calls`, and `ClientName`, which rows of sessions share.
 //!
 //! Owns the JSON fields. Does not record calls. Invariant: names and sizes only, never an argument
 //! or a result.

@@ -1,7 +1,8 @@
-//! Keys of clients and of operators: the answer of `/api/v1/keys`, and the body that makes one.
+//! Keys of clients and of operators: the answer of `/api/v1/keys`, the body that makes one, and
+//! both reports (new, removed).
 //!
-//! Owns the JSON fields. Does not make keys. Invariant: no list has a key, only the first digits of
-//! its hash.
+//! Owns the JSON fields. Does not make keys. Invariant: a key is only in the report of a new one;
+//! no list has more than the first digits of its hash.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,7 @@
-//! Entry of a server in the config, as the page shows it.
+//! Entry of a server in the config, and its values in force, for the page alone: no route returns
+//! them.
 //!
-//! Owns the JSON fields. Does not read files or judge secrets. Invariant: no value is a secret.
+//! Owns the fields. Does not read files or judge secrets. Invariant: no value is a secret.
 
 use moongate_model::{ServerStart, SharingMode};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Clients: the answer of `/api/v1/sessions`.
+//! Sessions, and clients without one: the answer of `/api/v1/sessions`.
 //!
 //! Owns the JSON fields. Does not end sessions. Invariant: the ids are the gateway's own, never a
 //! session's secret.

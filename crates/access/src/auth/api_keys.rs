@@ -1,7 +1,8 @@
 //! API keys of clients.
 //!
-//! Owns the step from a request's key to its principal, and which principals keys admit. Does not
-//! decide what a principal may do (`policy`). Invariant: a removed key admits nobody.
+//! Owns how a request's key is read (`bearer`, `sent_key`), the step from it to its principal, and
+//! which principals keys admit. Does not decide what a principal may do (`policy`). Invariant: a
+//! removed key admits nobody.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Authentication methods of the gateway: those of the config, and those that the app crate adds.
 //!
-//! Owns their order, and the identity that is cached per connection. Does not read credentials
-//! (`api_keys.rs`). Invariant: every caller is the anonymous principal if there are no methods, and
-//! none is if there are any.
+//! Owns their order, the identity that is cached per connection, and the challenge and advice that
+//! a refused client gets. Does not read credentials (`api_keys.rs`). Invariant: every caller is the
+//! anonymous principal if there are no methods, and none is if there are any.
 
 use std::sync::Arc;
 
