@@ -1,18 +1,17 @@
 //! Recent calls, for operators.
 //!
-//! Owns their list with its filters, the route that cancels a call, and how endpoint paths and
-//! timestamps are written. Does not record calls (`moongate_gateway`). Invariant: arguments and
-//! results are never shown.
-
-use std::time::SystemTime;
+//! Owns their list with its filters, and the route that cancels a call. Does not record calls
+//! (`moongate_gateway`). Invariant: arguments and results are never shown.
 
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
 
+use crate::endpoint_path::endpoint_path;
 use crate::json_answer::json;
 use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
+use crate::written_time::{milliseconds, timestamp};
 use moongate_api::{ActionReport, CallError, CallList, CallRow, ClientName};
 use moongate_gateway::RecentCall;
 use moongate_listener::json_response;
@@ -98,24 +97,4 @@ pub(super) fn call_row(call: &RecentCall) -> CallRow {
             message: text.to_string(),
         }),
     }
-}
-
-/// Returns the path of an endpoint.
-pub(super) fn endpoint_path(name: &str) -> String {
-    if name.is_empty() {
-        "/mcp".to_owned()
-    } else {
-        format!("/mcp/{name}")
-    }
-}
-
-fn milliseconds(time: std::time::Duration) -> f64 {
-    time.as_micros() as f64 / 1000.0
-}
-
-/// Writes a time as the API does.
-pub(super) fn timestamp(at: SystemTime) -> Option<String> {
-    jiff::Timestamp::try_from(at)
-        .ok()
-        .map(|at| format!("{at:.3}"))
 }

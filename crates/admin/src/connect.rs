@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::StatusCode;
 
 use crate::admin_state::AdminState;
+use crate::endpoint_path::endpoint_name;
 use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
@@ -110,12 +111,6 @@ pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response 
             steps,
         },
     )
-}
-
-/// Returns the name of an endpoint that is written as a name, or as a path.
-fn endpoint_name(text: &str) -> &str {
-    let rest = text.strip_prefix("/mcp").unwrap_or(text);
-    rest.strip_prefix('/').unwrap_or(rest)
 }
 
 /// Describes the steps that connect a client to the endpoint at a URL. None for an unknown client.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use axum::response::Response;
 use http::StatusCode;
 
-use crate::calls::endpoint_path;
+use crate::endpoint_path::{endpoint_name, endpoint_path};
 use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
@@ -20,12 +20,7 @@ use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/context`.
 pub(super) async fn context(Viewer(admin): Viewer, query: QueryMap) -> Response {
-    // A path is as good as a name.
-    let endpoint = query.text("endpoint");
-    let name = endpoint
-        .strip_prefix("/mcp")
-        .unwrap_or(endpoint)
-        .trim_matches('/');
+    let name = endpoint_name(query.text("endpoint"));
     let Some(coverage) = admin.gateway.endpoint_coverage(name) else {
         return json_response(
             StatusCode::NOT_FOUND,

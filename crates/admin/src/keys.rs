@@ -21,6 +21,7 @@ use crate::json_answer::json;
 use crate::json_body::JsonBody;
 use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
+use crate::written_time::timestamp_to_second;
 use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
 use moongate_api::{
     ClientKey, EntrySource, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey,
@@ -86,7 +87,7 @@ fn client_key(
         rate: key.rate.map(|rate| RateSetting(rate).to_string()),
         expires: key.expires.map(|at| at.to_string()),
         expired: key.expires.is_some_and(|at| at <= jiff::Timestamp::now()),
-        last_used: last_used.and_then(time_text),
+        last_used: last_used.copied().and_then(timestamp_to_second),
         place: key_place(status, KeyList::Clients, &key.name),
     }
 }
@@ -100,7 +101,7 @@ fn operator_key(
         name: key.name.clone(),
         role: key.role.name().to_owned(),
         hash_prefix: key.hash.prefix(),
-        last_used: last_used.and_then(time_text),
+        last_used: last_used.copied().and_then(timestamp_to_second),
         place: key_place(status, KeyList::Operators, &key.name),
     }
 }
@@ -119,10 +120,6 @@ fn key_place(status: &ConfigStatus, list: KeyList, name: &str) -> KeyPlace {
         editable,
         why_not,
     }
-}
-
-fn time_text(at: &SystemTime) -> Option<String> {
-    Some(format!("{:.0}", jiff::Timestamp::try_from(*at).ok()?))
 }
 
 /// Handles `POST /api/v1/keys`.

@@ -15,6 +15,7 @@ mod control_types;
 mod differing_server;
 mod doctor;
 mod endpoint_cost;
+mod endpoint_path;
 mod event_feed;
 mod event_stream;
 mod explain;
@@ -52,6 +53,7 @@ mod sign_in_routes;
 mod status;
 mod tool_catalog;
 mod try_call;
+mod written_time;
 
 use std::sync::Arc;
 

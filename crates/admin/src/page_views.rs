@@ -8,9 +8,10 @@ use std::time::Duration;
 use maud::Markup;
 
 use crate::admin_state::AdminState;
-use crate::calls::{call_row, endpoint_path};
+use crate::calls::call_row;
 use crate::connect::{find_client, find_steps, list_clients, too_long_names, usable_keys};
 use crate::endpoint_cost::server_cost;
+use crate::endpoint_path::endpoint_path;
 use crate::keys::list_keys;
 use crate::page_viewer::PageViewer;
 use crate::server_details::effective_settings;

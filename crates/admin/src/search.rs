@@ -6,7 +6,7 @@
 use axum::response::Response;
 use http::StatusCode;
 
-use crate::calls::endpoint_path;
+use crate::endpoint_path::{endpoint_name, endpoint_path};
 use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
@@ -33,12 +33,7 @@ pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
             return json_response(StatusCode::BAD_REQUEST, "bad_limit", &message);
         }
     };
-    // A path is as good as a name.
-    let endpoint = query.text("endpoint").trim();
-    let name = endpoint
-        .strip_prefix("/mcp")
-        .unwrap_or(endpoint)
-        .trim_matches('/');
+    let name = endpoint_name(query.text("endpoint"));
     match admin.gateway.find_tools(name, words, limit).await {
         None => json_response(
             StatusCode::NOT_FOUND,

@@ -9,9 +9,10 @@ use axum::response::Response;
 use http::StatusCode;
 
 use crate::admin_state::AdminState;
-use crate::calls::endpoint_path;
+use crate::endpoint_path::endpoint_path;
 use crate::json_answer::json;
 use crate::operator_check::{Operator, Viewer};
+use crate::written_time::timestamp_to_second;
 use moongate_api::{ActionReport, ClientName, SessionList, SessionRow, StatelessClient};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_listener::json_response;
@@ -97,7 +98,7 @@ fn session_row(session: &SessionSummary) -> SessionRow {
         endpoint: endpoint_path(&session.endpoint),
         revision: session.caller.revision.to_owned(),
         one_stream: session.has_shared_stream,
-        since: began.map(|began| format!("{began:.0}")),
+        since: began.and_then(timestamp_to_second),
         since_seconds: age,
         idle_seconds: session.idle.as_secs(),
         calls: session.calls as u64,

@@ -13,7 +13,6 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::admin_state::AdminState;
-use crate::calls::timestamp;
 use crate::config_view::entry_source;
 use crate::control_types::ConfigStatus;
 use crate::json_answer::json;
@@ -21,6 +20,7 @@ use crate::operator_check::SameSite;
 use crate::server_details;
 use crate::server_name::ServerName;
 use crate::server_use::{ServerUse, count_use, use_by_server};
+use crate::written_time::{timestamp, timestamp_to_second};
 use moongate_api::{
     GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters, ServerFindings,
     ServerStatus, SharedConnection, StatusHint,
@@ -159,7 +159,7 @@ impl GatheredFacts<'_> {
                     pid,
                 })
                 .collect(),
-            since: since.map(|since| format!("{since:.0}")),
+            since: since.and_then(timestamp_to_second),
             since_seconds: elapsed.map(|elapsed| elapsed.as_secs()),
             restarts: server_details::count_restarts(server, &self.admin.metrics),
             stale: server.is_unconfirmed(),

@@ -18,6 +18,7 @@ use super::running::TryEntry;
 use crate::admin_state::AdminState;
 use crate::calls::call_row;
 use crate::key_check::AccessGrant;
+use crate::written_time::milliseconds;
 use moongate_access::auth::AdminAccess;
 use moongate_api::{TryDone, TryNotice, TryQuestion, TryStarted};
 use moongate_jsonrpc::json::JsonObject;
@@ -237,10 +238,6 @@ fn reason(error: &Error) -> String {
 
 fn as_value(object: &JsonObject) -> Value {
     serde_json::from_slice(&object.bytes()).unwrap_or_default()
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_micros() as f64 / 1000.0
 }
 
 fn encode(event: &str, data: &impl Serialize) -> Bytes {
