@@ -30,6 +30,7 @@ mod operator_actions;
 mod operator_check;
 mod origin_check;
 mod page_answer;
+mod page_headers;
 mod page_routes;
 mod page_viewer;
 mod page_views;
@@ -93,7 +94,7 @@ pub fn router(admin: Arc<AdminState>) -> Router {
             admin.clone(),
             key_check::require_key,
         ))
-        .layer(middleware::from_fn(page_routes::explain_refusal))
+        .layer(middleware::from_fn(page_answer::explain_refusal))
         .layer(middleware::from_fn_with_state(
             admin.clone(),
             origin_check::check_origin,

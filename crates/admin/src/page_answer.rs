@@ -1,19 +1,25 @@
-//! HTML responses: whole pages and fragments.
+//! HTML responses: whole pages, fragments, and pages in place of a refusal.
 //!
-//! Owns the frame of a page, and the headers of a response. Does not read what a view shows
-//! (`page_views.rs`). Invariant: no response may be cached.
+//! Owns the frame of a page, its notices, and the content type. Does not read what a view shows
+//! (`page_views.rs`) or protect it in browsers (`page_headers.rs`). Invariant: no view may be
+//! cached.
 
 use axum::body::Body as AxumBody;
+use axum::extract::Request;
+use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderValue, header};
 use maud::Markup;
 
 use crate::config_view::config_state;
+use crate::key_check::RefusalText;
+use crate::page_headers::add_headers;
 use crate::page_viewer::PageViewer;
 use crate::status::server_statuses;
 use moongate_gateway::FindingTopic;
 use moongate_page::banners::NoticeFacts;
 use moongate_page::frame::{PageContent, PageFrame, document};
+use moongate_page::sign_in;
 
 /// Reads the facts of the notices.
 pub(super) fn notices(viewer: &PageViewer) -> NoticeFacts {
@@ -88,4 +94,36 @@ pub(super) fn part(markup: Markup) -> Response {
     );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// Answers a browser that has no key with a page, if it asked for one.
+pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
+    let accept = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default();
+    let wants_page = accept.contains("text/html") && !request.uri().path().starts_with("/api/");
+    let response = next.run(request).await;
+    let Some(refusal) = response
+        .extensions()
+        .get::<RefusalText>()
+        .copied()
+        .filter(|_| wants_page)
+    else {
+        return response;
+    };
+    let (mut parts, _) = response.into_parts();
+    parts.headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
+    // The length was that of the JSON body.
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let page = match refusal {
+        RefusalText::SignIn => sign_in::sign_in_page(),
+        RefusalText::Other(message) => sign_in::closed_page(message),
+    };
+    let body = AxumBody::from(page.into_string());
+    add_headers(Response::from_parts(parts, body)).await
 }

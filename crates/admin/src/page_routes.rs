@@ -1,76 +1,35 @@
 //! Routes of the page: views, fragments and files.
 //!
-//! Owns the routes and their headers. Does not read what a view shows (`page_views.rs`) or render
-//! (`moongate_page`). Invariant: whatever shows data passes the checks of the API.
+//! Owns the routes and the headers of files. Does not read what a view shows (`page_views.rs`),
+//! frame it (`page_answer.rs`) or render it (`moongate_page`). Invariant: whatever shows data
+//! passes the checks of the API.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
-use axum::extract::{Path, Request, State as Shared};
-use axum::middleware::{self, Next};
+use axum::extract::{Path, State as Shared};
+use axum::middleware;
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::admin_state::AdminState;
 use crate::json_body::JsonBody;
-use crate::key_check::RefusalText;
 use crate::operator_check::Operator;
 use crate::page_answer::{notices, part, render_page, render_titled_page};
+use crate::page_headers::add_headers;
 use crate::page_viewer::PageViewer;
 use crate::page_views::{
-    ENTRY_TIMEOUT, calls_view, chosen_endpoint, connect_view, context_view, find_tried, keys_view,
-    model_answer, open_card, open_server, servers_view, shown_answer, tools_view,
+    add_view, calls_view, connect_view, context_view, explain_view, find_tried, keys_view,
+    model_answer, open_card, open_server, servers_view, sessions_view, tools_view,
 };
-use crate::popular::list_popular;
 use crate::server_preview::preview_servers;
-use crate::sessions::{session_rows, stateless_clients};
 use crate::status::server_statuses;
 use moongate_api::PreviewRequest;
 use moongate_listener::json_response;
-use moongate_page::add::AddView;
 use moongate_page::assets::find_asset;
-use moongate_page::explain::ExplainView;
-use moongate_page::sessions::SessionsView;
 use moongate_page::{context, differing_rows, frame, sign_in, try_it};
-
-/// Headers of everything that belongs to the page.
-const HEADERS: [(HeaderName, HeaderValue); 6] = [
-    (
-        // The page shows texts of servers. If one were ever taken for markup, the browser would
-        // still run nothing of it.
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src \
-             'self' data:; media-src data:; \
-             form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
-             require-trusted-types-for 'script'; \
-             trusted-types moongate",
-        ),
-    ),
-    (
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    ),
-    // URLs of views name servers and clients, which other sites must not learn.
-    (
-        header::REFERRER_POLICY,
-        HeaderValue::from_static("no-referrer"),
-    ),
-    (
-        HeaderName::from_static("cross-origin-opener-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        HeaderValue::from_static("same-origin"),
-    ),
-    (
-        HeaderName::from_static("permissions-policy"),
-        HeaderValue::from_static("camera=(), microphone=(), geolocation=(), clipboard-read=()"),
-    ),
-];
 
 /// Builds the routes of the page.
 pub(super) fn routes() -> Router<Arc<AdminState>> {
@@ -101,7 +60,16 @@ fn view_routes() -> Router<Arc<AdminState>> {
                 render_page(&viewer, "Calls", calls_view(&viewer, |view| view.page()))
             }),
         )
-        .route("/sessions", get(sessions_page))
+        .route(
+            "/sessions",
+            get(async |viewer: PageViewer| {
+                render_page(
+                    &viewer,
+                    "Sessions",
+                    sessions_view(&viewer, |view| view.page()),
+                )
+            }),
+        )
         .route(
             "/context",
             get(async |viewer: PageViewer| {
@@ -155,7 +123,10 @@ fn part_routes() -> Router<Arc<AdminState>> {
             "/parts/calls",
             get(async |viewer: PageViewer| part(calls_view(&viewer, |view| view.table()))),
         )
-        .route("/parts/sessions", get(sessions_part))
+        .route(
+            "/parts/sessions",
+            get(async |viewer: PageViewer| part(sessions_view(&viewer, |view| view.lists()))),
+        )
         .route("/parts/tools", get(tools_part))
         .route("/parts/connect", get(connect_part))
         .route(
@@ -165,21 +136,8 @@ fn part_routes() -> Router<Arc<AdminState>> {
 }
 
 async fn add_page(viewer: PageViewer) -> Response {
-    let config = viewer.admin.reloader.config();
-    let popular = list_popular(&viewer.admin).await;
-    let files = config.places.files();
-    let why_not = match config.edits.edit {
-        false => Some("admin.edit is false".to_owned()),
-        true => files.last().and_then(|file| file.why_not.clone()),
-    };
-    let view = AddView {
-        query: &viewer.query,
-        popular: &popular.servers,
-        allow_commands: config.edits.allow_commands,
-        may_act: viewer.may_act,
-        why_not,
-    };
-    render_page(&viewer, "Add", view.page())
+    let view = add_view(&viewer).await;
+    render_page(&viewer, "Add", view)
 }
 
 /// Renders the preview that the API makes.
@@ -192,38 +150,6 @@ async fn preview_part(
         Ok(found) => part(differing_rows::preview(found, allow_commands)),
         Err(refused) => refused,
     }
-}
-
-/// Answers a browser that has no key with a page, if it asked for one.
-pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
-    let accept = request
-        .headers()
-        .get(header::ACCEPT)
-        .and_then(|accept| accept.to_str().ok())
-        .unwrap_or_default();
-    let wants_page = accept.contains("text/html") && !request.uri().path().starts_with("/api/");
-    let response = next.run(request).await;
-    let Some(refusal) = response
-        .extensions()
-        .get::<RefusalText>()
-        .copied()
-        .filter(|_| wants_page)
-    else {
-        return response;
-    };
-    let (mut parts, _) = response.into_parts();
-    parts.headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/html; charset=utf-8"),
-    );
-    // The length was that of the JSON body.
-    parts.headers.remove(header::CONTENT_LENGTH);
-    let page = match refusal {
-        RefusalText::SignIn => sign_in::sign_in_page(),
-        RefusalText::Other(message) => sign_in::closed_page(message),
-    };
-    let body = AxumBody::from(page.into_string());
-    add_headers(Response::from_parts(parts, body)).await
 }
 
 /// Handles `GET /assets/{path}`.
@@ -258,13 +184,6 @@ async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
     response
 }
 
-async fn add_headers(mut response: Response) -> Response {
-    for (name, value) in HEADERS {
-        response.headers_mut().insert(name, value);
-    }
-    response
-}
-
 async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let found = server_statuses(&viewer.admin)
         .iter()
@@ -286,30 +205,6 @@ async fn signin_page(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     } else {
         sign_in::no_keys_page()
     })
-}
-
-async fn sessions_page(viewer: PageViewer) -> Response {
-    let sessions = session_rows(&viewer.admin);
-    let stateless = stateless_clients(&viewer.admin);
-    let view = SessionsView {
-        sessions: &sessions,
-        stateless: &stateless,
-        may_act: viewer.may_act,
-    };
-    render_page(&viewer, "Sessions", view.page())
-}
-
-async fn sessions_part(viewer: PageViewer) -> Response {
-    let sessions = session_rows(&viewer.admin);
-    let stateless = stateless_clients(&viewer.admin);
-    part(
-        SessionsView {
-            sessions: &sessions,
-            stateless: &stateless,
-            may_act: viewer.may_act,
-        }
-        .lists(),
-    )
 }
 
 async fn summary_part(viewer: PageViewer) -> Response {
@@ -354,42 +249,8 @@ async fn tools_part(viewer: PageViewer) -> Response {
 }
 
 async fn explain_page(viewer: PageViewer) -> Response {
-    let admin = &viewer.admin;
-    let query = &viewer.query;
-    let auth = admin.listener_state.load().auth.clone();
-    let mut principals: Vec<String> = auth
-        .principals()
-        .all()
-        .iter()
-        .map(|principal| principal.name.clone())
-        .collect();
-    principals.sort();
-    let first = principals.first().map(String::as_str).unwrap_or_default();
-    let principal = query.get("principal").unwrap_or(first).to_owned();
-    let (endpoint, _) = chosen_endpoint(&viewer);
-    let asked = query.get("tool").and_then(|tool| {
-        admin
-            .gateway
-            .explain_tool(&auth, &principal, endpoint.name(), tool)
-            .ok()
-    });
-    let editor = admin.editor.clone();
-    let read = tokio::task::spawn_blocking(move || editor.setting_places());
-    // The decision is right without locations, too.
-    let places = tokio::time::timeout(ENTRY_TIMEOUT, read)
-        .await
-        .ok()
-        .and_then(Result::ok)
-        .flatten();
-    let answer = asked.map(|explanation| shown_answer(explanation, places.as_ref()));
-    let view = ExplainView {
-        query,
-        endpoint: &endpoint,
-        principals,
-        principal,
-        answer,
-    };
-    render_page(&viewer, "Tools", view.page())
+    let view = explain_view(&viewer).await;
+    render_page(&viewer, "Tools", view)
 }
 
 /// Handles `GET /try/{server}/{tool}`.

@@ -14,8 +14,10 @@ use crate::endpoint_cost::server_cost;
 use crate::endpoint_path::endpoint_path;
 use crate::keys::list_keys;
 use crate::page_viewer::PageViewer;
+use crate::popular::list_popular;
 use crate::server_details::effective_settings;
 use crate::server_items::{describe_tool, find_items};
+use crate::sessions::{session_rows, stateless_clients};
 use crate::status::server_statuses;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
 use moongate_api::{CallRow, ServerStatus, ToolExplanation};
@@ -23,23 +25,25 @@ use moongate_config::SettingLocations;
 use moongate_gateway::EndpointCoverage;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
+use moongate_page::add::AddView;
 use moongate_page::calls::CallsView;
 use moongate_page::connect::{ChosenClient, ConnectView};
 use moongate_page::context::{ContextView, OwnedCost, SearchCost};
 use moongate_page::endpoint_choice::{EndpointChoice, EndpointName};
-use moongate_page::explain::{ShownAnswer, ShownRule};
+use moongate_page::explain::{ExplainView, ShownAnswer, ShownRule};
 use moongate_page::keys::{self, KeysView};
 use moongate_page::server_tabs::OpenServer;
 use moongate_page::servers::ServersView;
+use moongate_page::sessions::SessionsView;
 use moongate_page::tools::{self, ToolRows, ToolsView};
 use moongate_page::try_it::{RepeatedCall, TriedTool};
 use moongate_page::view_query::segment;
 
 /// Time for reading the files of the config.
-pub(super) const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
+const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the endpoint that a URL chooses, with what it covers.
-pub(super) fn chosen_endpoint(viewer: &PageViewer) -> (EndpointChoice, Option<EndpointCoverage>) {
+fn chosen_endpoint(viewer: &PageViewer) -> (EndpointChoice, Option<EndpointCoverage>) {
     let gateway = &viewer.admin.gateway;
     let name = viewer.query.get("endpoint").unwrap_or_default();
     let coverage = gateway.endpoint_coverage(name);
@@ -63,6 +67,25 @@ fn named_endpoint(name: String) -> EndpointName {
         path: endpoint_path(&name),
         name,
     }
+}
+
+/// Renders the ways to add a server.
+pub(super) async fn add_view(viewer: &PageViewer) -> Markup {
+    let config = viewer.admin.reloader.config();
+    let popular = list_popular(&viewer.admin).await;
+    let files = config.places.files();
+    let why_not = match config.edits.edit {
+        false => Some("admin.edit is false".to_owned()),
+        true => files.last().and_then(|file| file.why_not.clone()),
+    };
+    AddView {
+        query: &viewer.query,
+        popular: &popular.servers,
+        allow_commands: config.edits.allow_commands,
+        may_act: viewer.may_act,
+        why_not,
+    }
+    .page()
 }
 
 /// Renders the keys.
@@ -139,6 +162,18 @@ pub(super) fn servers_view(
         open,
         may_act: viewer.may_act,
         is_demo,
+    })
+}
+
+/// Renders the sessions, and the clients without one.
+pub(super) fn sessions_view(
+    viewer: &PageViewer,
+    render: impl FnOnce(&SessionsView<'_>) -> Markup,
+) -> Markup {
+    render(&SessionsView {
+        sessions: &session_rows(&viewer.admin),
+        stateless: &stateless_clients(&viewer.admin),
+        may_act: viewer.may_act,
     })
 }
 
@@ -258,11 +293,48 @@ pub(super) async fn model_answer(viewer: &PageViewer) -> Option<String> {
         .ok()
 }
 
+/// Renders which rules decide about a call.
+pub(super) async fn explain_view(viewer: &PageViewer) -> Markup {
+    let admin = &viewer.admin;
+    let query = &viewer.query;
+    let auth = admin.listener_state.load().auth.clone();
+    let mut principals: Vec<String> = auth
+        .principals()
+        .all()
+        .iter()
+        .map(|principal| principal.name.clone())
+        .collect();
+    principals.sort();
+    let first = principals.first().map(String::as_str).unwrap_or_default();
+    let principal = query.get("principal").unwrap_or(first).to_owned();
+    let (endpoint, _) = chosen_endpoint(viewer);
+    let asked = query.get("tool").and_then(|tool| {
+        admin
+            .gateway
+            .explain_tool(&auth, &principal, endpoint.name(), tool)
+            .ok()
+    });
+    let editor = admin.editor.clone();
+    let read = tokio::task::spawn_blocking(move || editor.setting_places());
+    // The decision is right without locations, too.
+    let places = tokio::time::timeout(ENTRY_TIMEOUT, read)
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .flatten();
+    let answer = asked.map(|explanation| shown_answer(explanation, places.as_ref()));
+    ExplainView {
+        query,
+        endpoint: &endpoint,
+        principals,
+        principal,
+        answer,
+    }
+    .page()
+}
+
 /// Adds the locations of the rules, and the way to change the decision.
-pub(super) fn shown_answer(
-    explanation: ToolExplanation,
-    places: Option<&SettingLocations>,
-) -> ShownAnswer {
+fn shown_answer(explanation: ToolExplanation, places: Option<&SettingLocations>) -> ShownAnswer {
     let explanation = explanation.map_rules(|rule| {
         let found = places.and_then(|places| places.find(&rule.key));
         let found = found.and_then(|found| Some((found.key, found.origin.location()?)));
