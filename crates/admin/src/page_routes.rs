@@ -29,7 +29,7 @@ use crate::status::server_statuses;
 use moongate_api::PreviewRequest;
 use moongate_listener::json_response;
 use moongate_page::assets::find_asset;
-use moongate_page::{context, differing_rows, frame, sign_in, try_it};
+use moongate_page::{context, frame, preview, sign_in, try_it};
 
 /// Builds the routes of the page.
 pub(super) fn routes() -> Router<Arc<AdminState>> {
@@ -147,7 +147,7 @@ async fn preview_part(
 ) -> Response {
     let allow_commands = admin.reloader.config().edits.allow_commands;
     match preview_servers(&admin, wanted).await {
-        Ok(found) => part(differing_rows::preview(found, allow_commands)),
+        Ok(found) => part(preview::render(found, allow_commands)),
         Err(refused) => refused,
     }
 }

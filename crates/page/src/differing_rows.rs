@@ -1,70 +1,19 @@
 //! Preview rows for servers that the config has without some of their settings.
 //!
-//! Owns their panel: the missing settings, the lines that add them, and the box that adds a
-//! separate server instead. Does not render other rows (`add.rs`). Invariant: no box is ticked by
-//! default, so nothing is merged or duplicated unless somebody asks for it.
+//! Owns a row: the missing settings, the lines that add them, and the box that adds a separate
+//! server instead. Does not render the panel or other rows (`preview.rs`). Invariant: no box is
+//! ticked by default, so nothing is merged or duplicated unless somebody asks for it.
 
 use maud::{Markup, html};
-use moongate_api::{FoundServer, FoundState, ServerPreview, ServerProbe};
+use moongate_api::{FoundServer, ServerProbe};
 use moongate_model::CallState;
 
-use super::add;
 use super::copy::code_block;
 use super::icons::StateIcon;
 use super::text::{VisibleText, count};
 
-/// Renders a whole preview. Rows that differ come before all others, whose button adds them, too.
-pub fn preview(found: ServerPreview, allow_commands: bool) -> Markup {
-    let (differing, others): (Vec<FoundServer>, Vec<FoundServer>) = found
-        .servers
-        .into_iter()
-        .partition(|server| server.state == FoundState::Differs);
-    let found = ServerPreview {
-        servers: others,
-        ..found
-    };
-    if differing.is_empty() {
-        return add::preview(&found, allow_commands);
-    }
-    let has_button = found
-        .servers
-        .iter()
-        .any(|server| add::is_addable(server, allow_commands));
-    let has_rest =
-        !found.problems.is_empty() || !found.warnings.is_empty() || !found.servers.is_empty();
-    let can_add = allow_commands || differing.iter().any(|server| !server.needs_command);
-    let rows = html! {
-        @for server in &differing {
-            (row(server, allow_commands || !server.needs_command)) }
-    };
-    html! {
-        // One element, since scripts take the first of a fragment.
-        div {
-            div class="panel" {
-                @if can_add && !has_button { form method="post" data-add { (rows) (end(&found)) } }
-                @else { (rows) }
-            }
-            @if has_rest { (add::preview(&found, allow_commands)) }
-        }
-    }
-}
-
-/// Renders what would be written, and the button.
-fn end(found: &ServerPreview) -> Markup {
-    html! {
-        div class="found" {
-            p { "If you check a box, this is written:" }
-            pre class="diff" tabindex="0" aria-label="Lines to write" {
-                (VisibleText(&add::without_blank_ends(found.diff.as_deref().unwrap_or_default()))) }
-        }
-        div class="found row" {
-            a class="btn" href="/" { "Cancel" }
-            button class="btn main js-only" data-count { "Add" }
-        }
-    }
-}
-
-fn row(server: &FoundServer, is_allowed: bool) -> Markup {
+/// Renders the row of a server. `is_allowed`: the page may add it.
+pub(super) fn row(server: &FoundServer, is_allowed: bool) -> Markup {
     let name = &server.name;
     let known = server.same_as.as_deref().unwrap_or_default();
     let has_secrets = !server.secrets.is_empty();
@@ -132,9 +81,10 @@ fn probe_line(probe: &ServerProbe) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use moongate_api::{FoundSecret, LackingSetting};
+    use moongate_api::{FoundSecret, FoundState, LackingSetting, ServerPreview};
 
     use super::*;
+    use crate::preview;
 
     fn differing(name: &str, needs_command: bool) -> FoundServer {
         let lacking = LackingSetting {
@@ -165,7 +115,7 @@ mod tests {
 
     fn drawn(servers: Vec<FoundServer>, diff: Option<&str>) -> String {
         let diff = diff.map(str::to_owned);
-        preview(
+        preview::render(
             ServerPreview {
                 servers,
                 diff,
