@@ -5,8 +5,9 @@
 
 use maud::{Markup, html};
 
+use super::buttons::ConfigButton;
 use super::endpoint_choice::EndpointChoice;
-use super::switch::{ConfigButton, SwitchTarget, server_url, tools_body};
+use super::switch::{SwitchTarget, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
 use moongate_api::{ServerCost, ToolOwner};

@@ -7,8 +7,9 @@
 use maud::{Markup, html};
 use moongate_api::{ClientKey, KeyListName, KeyLists, KeyPlace, OperatorKey};
 
+use super::buttons::ConfigButton;
+use super::config_location::file_location;
 use super::copy::copy_button;
-use super::switch::{ConfigButton, file_location};
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 

@@ -7,7 +7,9 @@
 pub mod add;
 pub mod assets;
 pub mod banners;
+mod buttons;
 pub mod calls;
+mod config_location;
 pub mod connect;
 pub mod context;
 mod copy;

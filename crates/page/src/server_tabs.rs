@@ -1,17 +1,19 @@
-//! Tabs of an open server card: its tools, resources, prompts, settings and log.
+//! Tabs of an open server card (its tools, resources, prompts, settings and log), and its foot.
 //!
-//! Owns the tabs. Does not render the card's head (`servers.rs`). Invariant: server text is never
-//! treated as markup.
+//! Owns the tabs, and the actions at the foot. Does not render the card's head (`servers.rs`).
+//! Invariant: server text is never treated as markup.
 
 use maud::{Markup, html};
 use moongate_api::{
     EffectiveSettings, ItemState, ServerItem, ServerItems, ServerStatus, ShownEntry,
 };
 
+use super::buttons::{ConfigButton, post_button};
+use super::config_location::entry_location;
 use super::copy::copy_button;
 use super::icons::StateIcon;
 use super::settings_tab;
-use super::switch::{ConfigButton, SwitchTarget, entry_location, server_url, tools_body};
+use super::switch::{SwitchTarget, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{ToolRow, schema};
 use super::view_query::{ViewQuery, segment};
@@ -119,13 +121,6 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                 }.draw())
             }
         }
-    }
-}
-
-fn post_button(label: &str, url: &str, done: &str, key: Option<&str>) -> Markup {
-    html! {
-        button type="button" class="btn js-only" data-method="POST" data-action=(url)
-            data-done=(done) data-key=[key] { (label) }
     }
 }
 

@@ -10,11 +10,13 @@ use maud::{Markup, html};
 use moongate_api::{LastError, ServerCondition, ServerCounters, ServerIdentity, ServerStatus};
 use moongate_model::UpstreamState;
 
+use super::buttons::post_button;
+use super::config_location::entry_location;
 use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
 use super::state_groups::{GROUPS, count_group, group};
-use super::switch::{ConfigSwitch, entry_location};
+use super::switch::ConfigSwitch;
 use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
 use super::unmatched_rules;
 use super::view_query::{ViewQuery, segment};
@@ -41,8 +43,8 @@ impl ServersView<'_> {
                 h1 { "Servers" }
                 span class="grow" {}
                 @if self.may_act {
-                    (action_button("Reload config", "POST", "/api/v1/reload", "The config was \
-                        reloaded."))
+                    (post_button("Reload config", "/api/v1/reload", "The config was reloaded.",
+                        None))
                 }
             }
             @if let Some(name) = self.missing() {
@@ -214,7 +216,7 @@ impl ServersView<'_> {
                 @if *stale && !is_off { " · lists are from an earlier connection" }
                 @if !is_open { (unmatched_rules::closed_note(server)) }
             }
-            @if retry { (action_button("Retry now", "POST", &action, "The server was restarted.")) }
+            @if retry { (post_button("Retry now", &action, "The server was restarted.", None)) }
         }
     }
 }
@@ -345,13 +347,6 @@ fn time_since(error: &LastError) -> Option<String> {
     let at = error.at.as_ref()?.parse::<jiff::Timestamp>().ok()?;
     let ago = jiff::Timestamp::now().duration_since(at).as_secs();
     Some(seconds(u64::try_from(ago).unwrap_or_default()))
-}
-
-/// Renders a button that calls the API.
-pub(super) fn action_button(label: &str, method: &str, url: &str, done: &str) -> Markup {
-    html! {
-        button type="button" class="btn js-only" data-action=(url) data-method=(method) data-done=(done) { (label) }
-    }
 }
 
 /// Renders the link that filters by a group of states.

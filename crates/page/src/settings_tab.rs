@@ -9,8 +9,9 @@ use maud::{Markup, html};
 use moongate_api::{EffectiveSettings, NO_PREFIX, ServerStatus, ShownEntry, ShownValue};
 use moongate_model::{ServerStart, SharingMode};
 
+use super::config_location::entry_location;
 use super::copy::code_block;
-use super::switch::{entry_location, server_url};
+use super::switch::server_url;
 use super::text::VisibleText;
 
 /// Setting with a field: key, label, meaning, and values to choose from.

@@ -1,6 +1,7 @@
-//! View that asks for a key of an operator.
+//! Pages in place of all others: the form that asks for an operator's key, the closed page, and the
+//! page of a gateway without keys.
 //!
-//! Owns its HTML. Does not check keys. Invariant: the form has no field with a name, so that no
+//! Owns their HTML. Does not check keys. Invariant: the form has no field with a name, so that no
 //! browser puts a key into a URL or a plain request.
 
 use maud::{Markup, html};

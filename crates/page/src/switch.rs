@@ -1,17 +1,16 @@
-//! Switches of servers and tools, and buttons that call the API.
+//! Switches of servers and tools, and the bodies of the requests that change them.
 //!
-//! Owns their markup. Does not decide what may be switched (`source` and `rule` of the API).
-//! Invariant: a body in the HTML is ASCII, so that no character of a name can hide there.
+//! Owns their markup, and the address of a server in the API. Does not decide what may be switched
+//! (`source` and `rule` of the API). Invariant: a body in the HTML is ASCII, so that no character
+//! of a name can hide there.
 
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
-use moongate_api::{
-    EntrySource, ItemState, ServerItem, ServerPatch, ServerStatus, ToolOwner, ToolSwitches,
-};
+use moongate_api::{ItemState, ServerItem, ServerPatch, ServerStatus, ToolOwner, ToolSwitches};
 use serde::Serialize;
 
-use super::text::{VisibleText, show_invisible};
+use super::text::show_invisible;
 use super::view_query::segment;
 
 /// Switch of a server or a tool, as its config has it.
@@ -74,71 +73,6 @@ impl ConfigSwitch {
             button type="button" class="toggle js-only" role="switch" aria-checked=(self.is_on.to_string()) aria-label=(self.label)
                 data-switch=(self.url) data-body=(self.body) data-done=(done) {}
             span class="no-js" { (state) }
-        }
-    }
-}
-
-/// Renders the rule that keeps a tool off: its pattern, list and location.
-pub(super) fn rule_text(tool: &ServerItem) -> Markup {
-    let Some(rule) = &tool.rule else {
-        return html! {};
-    };
-    let pattern = rule.pattern.as_deref().unwrap_or_default();
-    html! {
-        @if pattern.is_empty() { "off: not in " code { "tools." (rule.list.name()) } }
-        @else { "off by " code { (VisibleText(pattern)) } " in tools." (rule.list.name()) }
-        (file_location(rule.file.as_deref(), rule.line))
-    }
-}
-
-/// Renders the location of a server's entry in the config.
-pub(super) fn entry_location(source: &EntrySource) -> Markup {
-    file_location(source.file.as_deref(), source.line)
-}
-
-/// Renders the location of an entry or a rule in the config.
-pub(super) fn file_location(file: Option<&str>, line: Option<usize>) -> Markup {
-    let file = file.unwrap_or_default();
-    let line = line.unwrap_or_default();
-    html! {
-        @if let Some(name) = file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty()) {
-            ", " span title=(show_invisible(file)) {
-                (VisibleText(name)) @if line > 0 { ":" (line) } }
-        }
-    }
-}
-
-/// Button that changes the config.
-pub(super) struct ConfigButton<'a> {
-    pub(super) label: &'a str,
-    pub(super) method: &'a str,
-    pub(super) url: String,
-    pub(super) body: Option<String>,
-    pub(super) done: String,
-    /// Question and verb of the dialog that comes first.
-    pub(super) confirm: Option<(String, &'a str)>,
-}
-
-impl ConfigButton<'_> {
-    /// Renders the button.
-    pub(super) fn draw(&self) -> Markup {
-        self.draw_with(None)
-    }
-
-    /// Renders a button whose dialog asks for this text to be typed.
-    pub(super) fn draw_typed(&self, typed: &str) -> Markup {
-        self.draw_with(Some(typed))
-    }
-
-    fn draw_with(&self, typed: Option<&str>) -> Markup {
-        let (question, verb) = self
-            .confirm
-            .as_ref()
-            .map(|(question, verb)| (show_invisible(question), *verb))
-            .unzip();
-        html! {
-            button type="button" class="btn js-only" data-action=(self.url) data-method=(self.method) data-body=[self.body.as_ref()]
-                data-done=(show_invisible(&self.done)) data-confirm=[question] data-typed=[typed] data-verb=[verb] { (self.label) }
         }
     }
 }

@@ -8,10 +8,12 @@ use moongate_form::{FieldKind, FieldLimits, FormField, read_form};
 use moongate_jsonrpc::json::RawJson;
 use serde::Serialize;
 
+use super::buttons::ConfigButton;
+use super::config_location::rule_text;
 use super::copy::copy_button;
 use super::explain;
 use super::icons::{StateIcon, draw_lock};
-use super::switch::{ConfigButton, ConfigSwitch, SwitchTarget, rule_text, server_url, tools_body};
+use super::switch::{ConfigSwitch, SwitchTarget, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::view_query::segment;
 

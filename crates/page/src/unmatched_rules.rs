@@ -7,8 +7,8 @@
 use maud::{Markup, html};
 use moongate_api::{ItemState, ServerFindings, ServerStatus};
 
+use super::config_location::entry_location;
 use super::icons::StateIcon;
-use super::switch::entry_location;
 use super::text::{VisibleText, count};
 
 /// Renders the note of a closed card.
