@@ -1,7 +1,8 @@
 //! Change poller of the event feed: the task that compares states while somebody watches.
 //!
-//! Owns the task and its intervals. The feed's queue is in `event_feed.rs`. Does not write streams
-//! (`event_stream.rs`). Invariant: without a watcher nothing is computed.
+//! Owns the task, its intervals, and which members of a status are news. Does not queue events
+//! (`event_feed.rs`) or write streams (`event_stream.rs`). Invariant: without a watcher nothing is
+//! computed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -238,6 +239,7 @@ fn without_times(server: &ServerStatus) -> ServerStatus {
 fn without_counts(server: &ServerStatus) -> ServerStatus {
     let mut server = without_times(server);
     server.condition.stderr.clear();
+    // Named one by one: a new counter does not compile until somebody puts it on one side.
     let ServerCounters {
         tools,
         resources,
@@ -245,7 +247,14 @@ fn without_counts(server: &ServerStatus) -> ServerStatus {
         tools_on,
         tokens,
         tokens_all,
-        ..
+        // These change with calls.
+        connections: _,
+        waiting: _,
+        inflight: _,
+        last_error: _,
+        calls: _,
+        p50_ms: _,
+        p95_ms: _,
     } = server.counters;
     server.counters = ServerCounters {
         tools,
