@@ -1,7 +1,9 @@
-//! Changes of the config by operators: switch servers and tools, set how they look, remove, undo.
+//! Config changes by operators: PATCH and DELETE of a server, undo, and the one way (`apply`) that
+//! all routes use.
 //!
-//! Owns the checks of the requests. Does not edit files (`moongate_config::edit`), reload, or write
-//! answers (`change_answer.rs`). Invariant: one request makes one write, which one undo takes back.
+//! Owns the terms and the checks of a request. Does not edit files (`moongate_config::edit`),
+//! reload, or write answers (`change_answer.rs`). Invariant: one request makes one write, which one
+//! undo takes back.
 
 use std::collections::BTreeSet;
 

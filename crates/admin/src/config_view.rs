@@ -1,4 +1,4 @@
-//! Config as operators see it: its files, its last reload, and where each server and rule is.
+//! Config as operators see it: its files, its last reload, and where each server, key and rule is.
 //!
 //! Owns their form. Does not change anything (`config_change.rs`). Invariant: a shown text has its
 //! secrets redacted.

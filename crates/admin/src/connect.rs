@@ -1,4 +1,5 @@
-//! Clients that can use the gateway, and the steps that connect each.
+//! Clients that can use the gateway, the steps that connect each, and its warnings: names that are
+//! too long, keys that may use an endpoint.
 //!
 //! Owns the request for the steps, and the search for a client that is connected. Does not know how
 //! an entry looks (`moongate_clients`). Invariant: no file of a client is read, and no key is

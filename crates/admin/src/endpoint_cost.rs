@@ -1,4 +1,5 @@
-//! Cost of an endpoint's tools in every conversation, by server and tool.
+//! Cost of an endpoint's tools in every conversation, by server and tool: the answer of `GET
+//! /api/v1/context`.
 //!
 //! Owns the sums. Does not estimate tokens (`moongate_gateway`) or draw. Invariant: only listed
 //! tools count.

@@ -1,8 +1,8 @@
 //! Keys of clients and of operators: their list, new ones, and their removal.
 //!
-//! Owns the bodies and the answers. Does not write the config (`config_change.rs`) or check
-//! requests (`key_check.rs`). Invariant: a key is shown once, in the answer that makes it; all else
-//! has the first digits of its hash.
+//! Owns the bodies and the answers. Leaves the change itself to `config_change.rs`, and does not
+//! check requests (`key_check.rs`). Invariant: a key is shown once, in the answer that makes it;
+//! all else has the first digits of its hash.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};

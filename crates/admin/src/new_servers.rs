@@ -1,6 +1,6 @@
 //! New servers: `POST /api/v1/servers`.
 //!
-//! Owns the body and the order of the checks. Does not write the config (`config_change.rs`).
+//! Owns the body and the order of the checks. Leaves the change itself to `config_change::apply`.
 //! Invariant: several servers are one edit and one undo, or none of them is written.
 
 use axum::response::Response;

@@ -1,5 +1,5 @@
-//! Details of a server for the status page: its names, target, restarts and effective settings.
-//! Owns the description of a server.
+//! Details of a server for `/api/v1/status` and the open card: its names, target, restarts and
+//! effective settings. Owns the description of a server.
 //!
 //! Does not report its state (`status.rs`). Invariant: only the program's name of a command line is
 //! shown, and no query of a URL.

@@ -1,7 +1,8 @@
 //! Preview of new servers: what would be written, and how they answer now.
 //!
-//! Owns the body and the form of the answer. Does not connect (the gateway's `app`) or write.
-//! Invariant: no secret of the source is in the answer.
+//! Owns the body, the form of the answer, and the search for plain-text secrets in it
+//! (`SecretFinder`). Does not connect (the gateway's `app`) or write. Invariant: no secret of the
+//! source is in the answer.
 
 use std::time::Duration;
 
