@@ -27,17 +27,21 @@ fn read(path: &str) -> String {
 
 /// The README, and then the pages of clients, the guides and the reference, by path.
 fn pages() -> Vec<(String, String)> {
-    let mut paths = vec!["README.md".to_owned()];
+    let mut pages = vec![("README.md".to_owned(), read("README.md"))];
     for folder in ["docs/clients", "docs/guides", "docs/reference"] {
-        let entries =
-            std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
-        paths.extend(
-            entries
-                .map(|entry| format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap())),
-        );
+        pages.extend(pages_in(folder));
     }
-    paths[1..].sort();
-    assert!(paths.len() > 15, "the pages were found");
+    assert!(pages.len() > 15, "the pages were found");
+    pages
+}
+
+/// The pages of a folder, by path.
+fn pages_in(folder: &str) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    let mut paths: Vec<String> = entries
+        .map(|entry| format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap()))
+        .collect();
+    paths.sort();
     paths
         .into_iter()
         .map(|path| {

@@ -1,6 +1,19 @@
-//! The README is short, and all pages for users are easy to read.
+//! The README is short, and all pages for users and contributors are easy to read.
 
-use super::{pages, read};
+use super::{pages, pages_in, read};
+
+/// The pages for users, and those for contributors.
+fn all_pages() -> Vec<(String, String)> {
+    let mut all = pages();
+    let users = all.len();
+    // Not among `pages`: commands there need a checkout, so no test runs them.
+    all.extend(pages_in("docs/contributing"));
+    assert!(
+        all.len() > users + 10,
+        "the pages for contributors were found"
+    );
+    all
+}
 
 /// Sentences of a page: without blocks, tables, headings and the marks of lists.
 fn sentences(text: &str) -> Vec<String> {
@@ -73,7 +86,7 @@ fn sentences_are_short() {
         "config/README.md",
         "deploy/README.md",
     ];
-    for (path, text) in pages()
+    for (path, text) in all_pages()
         .into_iter()
         .chain(others.map(|path| (path.to_owned(), read(path))))
     {
@@ -110,7 +123,7 @@ fn lines_are_short() {
         "docs/llms.txt",
     ];
     let mut long = Vec::new();
-    for (path, text) in pages()
+    for (path, text) in all_pages()
         .into_iter()
         .chain(others.map(|path| (path.to_owned(), read(path))))
     {
