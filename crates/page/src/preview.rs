@@ -44,8 +44,9 @@ pub fn render(found: ServerPreview, allow_commands: bool) -> Markup {
         // One element, since scripts take the first of a fragment.
         div {
             div class="panel" {
-                @if can_add && !has_button { form method="post" data-add { (rows) (differing_end(&found)) } }
-                @else { (rows) }
+                @if can_add && !has_button {
+                    form method="post" data-add { (rows) (differing_end(&found)) }
+                } @else { (rows) }
             }
             @if has_rest { (panel(&found, allow_commands)) }
         }
