@@ -38,18 +38,48 @@ pub(crate) fn reference_variables(options: &LoadOptions<'_>) -> BTreeMap<String,
 
 /// Returns the addresses of the gateway that this config is for.
 pub(crate) fn self_addresses(options: &LoadOptions<'_>) -> SelfAddresses {
-    let listen = moongate_config::gateway_addresses(options)
-        .map(|addresses| addresses.listen)
-        .unwrap_or_default();
-    let tcp = listen.iter().filter_map(|address| match address {
-        // Nobody connects to `0.0.0.0`: clients' entries have the loopback address instead.
-        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
-            Some(format!("127.0.0.1:{}", address.port()))
+    let Ok(gateway) = moongate_config::gateway_addresses(options) else {
+        return SelfAddresses::default();
+    };
+    let mut addresses = Vec::new();
+    for address in &gateway.listen {
+        match address {
+            // Nobody connects to `0.0.0.0`: clients' entries have the loopback address instead.
+            ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
+                addresses.push(format!("127.0.0.1:{}", address.port()));
+            }
+            ListenAddress::Tcp(_) | ListenAddress::Unix(_) => addresses.push(address.to_string()),
+            ListenAddress::TcpLines(_) | ListenAddress::Inherited(_) => {}
         }
-        ListenAddress::Tcp(address) => Some(address.to_string()),
-        _ => None,
+    }
+    let public = gateway.public_url.map(|url| {
+        let endpoint = format!("{}/mcp", url.as_str().trim_end_matches('/'));
+        SelfAddresses::of_url(&endpoint).addresses
     });
-    SelfAddresses {
-        addresses: tcp.collect(),
+    addresses.extend(public.into_iter().flatten());
+    SelfAddresses { addresses }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn own(gateway: &str) -> SelfAddresses {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("moongate.toml");
+        std::fs::write(&path, format!("[gateway]\n{gateway}\n")).unwrap();
+        self_addresses(&LoadOptions::of_files(vec![path], BTreeMap::new()))
+    }
+
+    #[test]
+    fn the_public_address_leads_here_too() {
+        let own = own("listen = 'unix:/run/m.sock'\npublic_url = 'https://gate.example/tools/'");
+        assert!(
+            own.has_url("https://gate.example/tools/mcp/coding"),
+            "{own:?}"
+        );
+        assert!(own.has_url("unix:/run/m.sock"), "{own:?}");
+        assert!(!own.has_url("https://gate.example/mcp"), "{own:?}");
     }
 }

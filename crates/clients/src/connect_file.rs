@@ -20,7 +20,7 @@ use crate::profile::{ClientProfile, ServerWrapper};
 pub enum ExistingEntry {
     /// There is none.
     None,
-    /// It leads to a gateway at this address, or starts our bridge.
+    /// It leads to a gateway at this address, or starts our own gateway.
     Ours,
     /// It leads somewhere else. Its settings have secrets as `***`.
     Foreign(Value),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::connect_file::entry_of;
 use crate::entry::ConnectKey;
+use crate::entry_flags::{args_of, values_of};
 use crate::profile::{ClientProfile, VariableForm};
 
 /// Variable of a bridge that has the key.
@@ -55,8 +56,8 @@ pub fn lacks_key(path: &Path, text: &str, name: &str, is_inherited: bool) -> boo
     };
     let is_bridge = entry.settings.contains_key("command");
     // Without a URL, the program is a separate gateway, which asks nobody for a key.
-    let leads_there =
-        !is_bridge || args(&entry.settings).any(|arg| arg == "--url") && !is_inherited;
+    let has_url = !values_of(&args_of(&entry.settings), "--url").is_empty();
+    let leads_there = !is_bridge || has_url && !is_inherited;
     leads_there && key_text(&entry.settings).is_none()
 }
 
@@ -69,7 +70,7 @@ fn key_text(settings: &Map<String, Value>) -> Option<String> {
     let key = bearer
         .or_else(|| table_text(settings, "headers", "x-api-key"))
         .or_else(|| table_text(settings, "env", BRIDGE_VARIABLE))
-        .or_else(|| args(settings).skip_while(|arg| *arg != "--key").nth(1))?;
+        .or_else(|| values_of(&args_of(settings), "--key").first().copied())?;
     (!key.is_empty()).then(|| key.to_owned())
 }
 
@@ -81,15 +82,6 @@ fn table_text<'a>(settings: &'a Map<String, Value>, table: &str, name: &str) -> 
         .find(|(key, _)| key.eq_ignore_ascii_case(name))?
         .1
         .as_str()
-}
-
-fn args(settings: &Map<String, Value>) -> impl Iterator<Item = &str> {
-    settings
-        .get("args")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
 }
 
 /// Returns the variable that a text names, if the client replaces it.
@@ -167,16 +159,19 @@ mod tests {
             (format!("{{{url},\"headers\":{{\"authorization\":\"bearer mg_k\"}}}}"), "mg_k"),
             (format!("{{{url},\"headers\":{{\"X-API-Key\":\"mg_k\"}}}}"), "mg_k"),
             ("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url\",\"u\",\"--key\",\"mg_k\"]}".to_owned(), "mg_k"),
+            ("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url=u\",\"--key=mg_k\"]}".to_owned(), "mg_k"),
         ] {
             let kept = kept_key(cursor, path, &file_of(&settings), "moongate");
             assert_eq!(kept, Ok(Some(ConnectKey::Value(key.to_owned()))), "{settings}");
         }
         let own = file_of("{\"command\":\"moongate\",\"args\":[\"stdio\"]}");
         assert!(!lacks_key(path, &own, "moongate", false));
-        let bridge = file_of("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url\",\"u\"]}");
-        assert!(
-            lacks_key(path, &bridge, "moongate", false)
-                && !lacks_key(path, &bridge, "moongate", true)
-        );
+        for url in ["\"--url\",\"u\"", "\"--url=u\""] {
+            let bridge = file_of(&format!(
+                "{{\"command\":\"moongate\",\"args\":[\"stdio\",{url}]}}"
+            ));
+            assert!(lacks_key(path, &bridge, "moongate", false), "{bridge}");
+            assert!(!lacks_key(path, &bridge, "moongate", true), "{bridge}");
+        }
     }
 }

@@ -1,15 +1,17 @@
 //! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
 //!
 //! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`),
-//! entries (`entry`), their keys (`entry_key`), links (`link`), command lines (`command_line`),
-//! changes of a file's text (`connect_file`, `take_over`), bundles (`bundle`), and all of it as
-//! steps (`steps`). `import` goes the other way: from clients' texts to our config. Does not read
-//! or write files. Invariant: a link to a web page never contains a key.
+//! entries (`entry`), their flags and keys (`entry_flags`, `entry_key`), links (`link`), command
+//! lines (`command_line`), changes of a file's text (`connect_file`, `take_over`), bundles
+//! (`bundle`), and all of it as steps (`steps`). `import` goes the other way: from clients' texts
+//! to our config. Does not read or write files. Invariant: a link to a web page never contains a
+//! key.
 
 mod bundle;
 mod command_line;
 mod connect_file;
 mod entry;
+mod entry_flags;
 mod entry_key;
 mod entry_shape;
 pub mod import;
@@ -29,6 +31,7 @@ pub use connect_file::{
     ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of,
 };
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
+pub use entry_flags::entry_target;
 pub use entry_key::{UnkeptKey, kept_key, lacks_key};
 pub use entry_shape::shape_problem;
 pub use link::deeplink;

@@ -304,20 +304,15 @@ fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
         let elsewhere = request("https://other.example/mcp", ConnectRoute::Best);
         let text = connect_text(profile, &elsewhere, format, "").unwrap();
         let existing = existing_entry(&path, &text, "moongate", &own());
-        match elsewhere.is_bridged(profile) {
-            // A bridge is always ours, wherever it leads.
-            true => assert_eq!(existing, ExistingEntry::Ours, "{}", profile.id),
-            false => {
-                let ExistingEntry::Foreign(entry) = existing else {
-                    panic!("{}: {existing:?}", profile.id)
-                };
-                assert!(
-                    !entry.to_string().contains("mg_key"),
-                    "{}: {entry}",
-                    profile.id
-                );
-            }
-        }
+        // A bridge leads where its URL says, so it is judged as an entry with this URL.
+        let ExistingEntry::Foreign(entry) = existing else {
+            panic!("{}: {existing:?}", profile.id)
+        };
+        assert!(
+            !entry.to_string().contains("mg_key"),
+            "{}: {entry}",
+            profile.id
+        );
     }
 }
 

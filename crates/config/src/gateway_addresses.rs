@@ -1,6 +1,6 @@
 //! Addresses of a config's gateway, for commands that talk to it.
 //!
-//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not read servers and keys, whose
+//! Owns reading `gateway.listen`, `admin`, `tls` and `public_url` alone. Does not read servers and keys, whose
 //! references may be set only for the gateway. Invariant: a `gateway` table with a problem gives no
 //! address.
 
@@ -17,6 +17,7 @@ use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, SourceSpan};
 use super::{check, merge};
 use moongate_listener::ListenAddress;
+use url::Url;
 
 /// Addresses of a gateway.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct GatewayAddresses {
     pub admin: Option<ListenAddress>,
     /// Certificate of the addresses in `listen`.
     pub certificate: Option<PathBuf>,
+    /// URL at which a proxy serves the gateway to clients.
+    pub public_url: Option<Url>,
 }
 
 /// Reads the addresses of a config's gateway.
@@ -67,6 +70,9 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
         .into_iter()
         .map(|(_, address)| address)
         .collect();
+    // A wrong one is the gateway's concern, too: nobody connects to it here.
+    let public_url = file.gateway.public_url.as_deref();
+    let public_url = public_url.and_then(|url| Url::parse(url).ok());
     let tls = file
         .gateway
         .tls
@@ -78,6 +84,7 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
             listen,
             admin,
             certificate,
+            public_url,
         }),
         false => Err(problems),
     }

@@ -11,8 +11,8 @@ use moongate_clients::import::{
     ImportError, ImportState, ImportedServers, KnownServer, plan_import, read_file,
 };
 use moongate_clients::{
-    ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, existing_entry, lacks_key,
-    shape_problem,
+    ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, entry_target, existing_entry,
+    lacks_key, shape_problem,
 };
 use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
@@ -152,10 +152,7 @@ fn check_entry(
     match existing_entry(path, text, ENTRY, &gateway.own) {
         // Without addresses of ours, each entry would look foreign.
         ExistingEntry::Foreign(entry) if gateway.addresses.is_some() => {
-            let target = entry["url"]
-                .as_str()
-                .or(entry["command"].as_str())
-                .unwrap_or("something else");
+            let target = entry_target(&entry).unwrap_or("something else");
             let message = format!("{title}: the entry `{ENTRY}` points to {target}");
             let fix = format!("moongate connect {id} --write --force");
             Some(DoctorFinding::new(

@@ -7,21 +7,26 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::client_entry::text_of;
+use crate::entry_flags::{args_of, values_of};
 use crate::start_command::StartCommand;
+
+/// Prefix of a Unix socket's path.
+const UNIX: &str = "unix:";
 
 /// Addresses of this gateway, which no server may lead back to.
 #[derive(Clone, Debug, Default)]
 pub struct SelfAddresses {
-    /// Hosts and ports that it listens on, such as `127.0.0.1:8080`.
+    /// Hosts and ports of it, such as `127.0.0.1:8080`, with the path that a proxy serves it below,
+    /// or `unix:PATH`.
     pub addresses: Vec<String>,
 }
 
 impl SelfAddresses {
     /// Names the gateway by one of its endpoints.
     pub fn of_url(url: &str) -> Self {
-        let address = Url::parse(url).ok().and_then(|url| address_of(&url));
+        let place = EndpointPlace::of(url);
         SelfAddresses {
-            addresses: address.into_iter().collect(),
+            addresses: place.map(|place| place.address).into_iter().collect(),
         }
     }
 
@@ -31,35 +36,76 @@ impl SelfAddresses {
         if text_of(settings, "url").is_some_and(|url| self.has_url(url)) {
             return true;
         }
-        let args = settings
-            .get("args")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten();
-        let args: Vec<&str> = args.filter_map(Value::as_str).collect();
-        // Whatever the bridge is called, its arguments name the address that it leads to.
-        if args
-            .iter()
+        let args = args_of(settings);
+        // A `moongate` with another command isn't a bridge, such as `moongate mock`.
+        if text_of(settings, "command")
+            .is_some_and(|command| StartCommand::is_bridge(command, &args))
+        {
+            // A reference, or another path to a socket of this machine, may still mean this one.
+            return !values_of(&args, "--url")
+                .iter()
+                .any(|url| is_web_url(url) && !self.has_url(url));
+        }
+        // Whatever else a bridge is called, its arguments name the address that it leads to.
+        args.iter()
             .flat_map(|arg| arg.split([' ', '=', '"', '\'']))
             .any(|word| self.has_url(word))
-        {
-            return true;
-        }
-        // A `moongate` with another command isn't a bridge, such as `moongate mock`.
-        text_of(settings, "command").is_some_and(|command| StartCommand::is_bridge(command, &args))
     }
 
     /// True if a URL is one of this gateway's endpoints.
     pub fn has_url(&self, url: &str) -> bool {
-        let Ok(url) = Url::parse(url) else {
-            return false;
-        };
-        let path = url.path();
-        let is_endpoint = ["/mcp", "/sse"]
-            .iter()
-            .any(|start| path == *start || path.starts_with(&format!("{start}/")));
-        is_endpoint && address_of(&url).is_some_and(|address| self.addresses.contains(&address))
+        self.endpoint_of(url).is_some()
     }
+
+    /// Returns the endpoint that a URL names, such as `/mcp/coding`, if it is one of this gateway's.
+    pub(super) fn endpoint_of(&self, url: &str) -> Option<String> {
+        let EndpointPlace { address, endpoint } = EndpointPlace::of(url)?;
+        self.addresses.contains(&address).then_some(endpoint)
+    }
+}
+
+/// True for a URL that names a host.
+fn is_web_url(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| url.has_host())
+}
+
+/// Place that a URL names: a gateway, and one of its endpoints.
+struct EndpointPlace {
+    address: String,
+    endpoint: String,
+}
+
+impl EndpointPlace {
+    fn of(text: &str) -> Option<Self> {
+        if let Some(location) = text.strip_prefix(UNIX) {
+            // As `moongate stdio --url` reads it: `unix:PATH`, or `unix:PATH:/mcp/NAME`.
+            let (socket, path) = match location.rsplit_once(":/") {
+                Some((socket, path)) => (socket, format!("/{path}")),
+                None => (location, "/mcp".to_owned()),
+            };
+            let (_, endpoint) = split_endpoint(&path).filter(|(before, _)| before.is_empty())?;
+            return Some(EndpointPlace {
+                address: format!("{UNIX}{socket}"),
+                endpoint: endpoint.to_owned(),
+            });
+        }
+        let url = Url::parse(text).ok()?;
+        let (before, endpoint) = split_endpoint(url.path())?;
+        Some(EndpointPlace {
+            address: address_of(&url)? + before,
+            endpoint: endpoint.to_owned(),
+        })
+    }
+}
+
+/// Splits a path before its endpoint. A proxy may serve the gateway below a path.
+fn split_endpoint(path: &str) -> Option<(&str, &str)> {
+    let mut starts = path.match_indices('/').map(|(at, _)| at);
+    let at = starts.find(|at| {
+        let endpoint = path[at + 1..].split('/').next();
+        matches!(endpoint, Some("mcp" | "sse"))
+    })?;
+    Some(path.split_at(at))
 }
 
 /// Host and port of a URL.
@@ -70,4 +116,40 @@ fn address_of(url: &Url) -> Option<String> {
         host => host,
     };
     Some(format!("{host}:{}", url.port_or_known_default()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_ours_by_its_address_and_its_endpoint() {
+        let own = SelfAddresses {
+            addresses: [
+                "127.0.0.1:8080",
+                "gate.example:443/tools",
+                "unix:/run/m.sock",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+        };
+        for (url, endpoint) in [
+            ("http://localhost:8080/mcp", Some("/mcp")),
+            ("http://127.0.0.1:8080/sse/files", Some("/sse/files")),
+            ("https://gate.example/tools/mcp/coding", Some("/mcp/coding")),
+            ("unix:/run/m.sock", Some("/mcp")),
+            ("unix:/run/m.sock:/mcp/files", Some("/mcp/files")),
+            ("https://gate.example/mcp", None),
+            ("http://127.0.0.1:8080/other/mcp", None),
+            ("http://127.0.0.1:8080/mcps", None),
+            ("http://127.0.0.1:80/mcp", None),
+            ("unix:/run/m.sock:/other", None),
+            ("unix:/run/other.sock", None),
+            ("127.0.0.1:8080", None),
+        ] {
+            assert_eq!(own.endpoint_of(url).as_deref(), endpoint, "{url}");
+        }
+        let public = SelfAddresses::of_url("https://gate.example/tools/mcp");
+        assert_eq!(public.addresses, ["gate.example:443/tools"]);
+    }
 }

@@ -255,6 +255,11 @@ fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same()
     ] {
         assert_eq!(state(entry.clone(), &[]).state, ImportState::Own, "{entry}");
     }
+    let ours = |url: &str| json!({ "command": "moongate", "args": ["stdio", "--url", url] });
+    let team = ours("https://team.example/mcp");
+    assert_eq!(state(team, &[]).state, ImportState::New);
+    let here = ours("http://localhost:8080/mcp");
+    assert_eq!(state(here, &[]).state, ImportState::Own);
     let docs = "https://docs.example/mcp";
     let row = state(
         at(docs),
