@@ -44,11 +44,12 @@ pub(crate) fn self_addresses(options: &LoadOptions<'_>) -> SelfAddresses {
     let mut addresses = Vec::new();
     for address in &gateway.listen {
         match address {
-            // Nobody connects to `0.0.0.0`: clients' entries have the loopback address instead.
-            ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
-                addresses.push(format!("127.0.0.1:{}", address.port()));
+            // Nobody connects to `0.0.0.0`: clients' entries have a loopback address instead.
+            ListenAddress::Tcp(_) => {
+                let local = address.local_addresses();
+                addresses.extend(local.iter().map(ToString::to_string));
             }
-            ListenAddress::Tcp(_) | ListenAddress::Unix(_) => addresses.push(address.to_string()),
+            ListenAddress::Unix(_) => addresses.push(address.to_string()),
             ListenAddress::TcpLines(_) | ListenAddress::Inherited(_) => {}
         }
     }
@@ -70,6 +71,43 @@ mod tests {
         let path = directory.path().join("moongate.toml");
         std::fs::write(&path, format!("[gateway]\n{gateway}\n")).unwrap();
         self_addresses(&LoadOptions::of_files(vec![path], BTreeMap::new()))
+    }
+
+    #[test]
+    fn every_address_of_a_listener_leads_here() {
+        for (listen, urls) in [
+            (
+                "127.0.0.1:81",
+                &["http://127.0.0.1:81/mcp", "http://localhost:81/mcp"][..],
+            ),
+            (
+                "[::1]:81",
+                &["http://[::1]:81/mcp", "http://localhost:81/mcp"],
+            ),
+            (
+                "0.0.0.0:81",
+                &[
+                    "http://127.0.0.1:81/mcp",
+                    "http://[::1]:81/mcp",
+                    "http://0.0.0.0:81/mcp",
+                ],
+            ),
+            (
+                "[::]:81",
+                &[
+                    "http://127.0.0.1:81/mcp",
+                    "http://[::1]:81/mcp",
+                    "http://gate.localhost:81/mcp",
+                ],
+            ),
+        ] {
+            let own = own(&format!("listen = '{listen}'"));
+            for url in urls {
+                assert!(own.has_url(url), "{listen}: {url}");
+            }
+            assert!(!own.has_url("http://localhost:82/mcp"), "{listen}");
+        }
+        assert!(!own("listen = '[::1]:81'").has_url("http://127.0.0.1:81/mcp"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Does not connect, and knows no flag of a command. Invariant: an error names the address that was
 //! tried and its origin.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::cli::process;
@@ -128,20 +129,7 @@ fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, Str
 /// Returns an address to which a client on this machine can connect.
 pub(super) fn local_address(address: &ListenAddress) -> Option<String> {
     match address {
-        // Port 0 is chosen by the system at start, so the config does not show it.
-        ListenAddress::Tcp(address) if address.port() == 0 => None,
-        ListenAddress::Tcp(address) => {
-            let mut address = *address;
-            if address.ip().is_unspecified() {
-                // A listener on every address is reached over loopback.
-                let loopback: [std::net::IpAddr; 2] = [
-                    std::net::Ipv4Addr::LOCALHOST.into(),
-                    std::net::Ipv6Addr::LOCALHOST.into(),
-                ];
-                address.set_ip(loopback[usize::from(address.is_ipv6())]);
-            }
-            Some(address.to_string())
-        }
+        ListenAddress::Tcp(_) => address.local_addresses().first().map(SocketAddr::to_string),
         ListenAddress::Unix(path) => Some(format!("unix:{}", path.display())),
         _ => None,
     }

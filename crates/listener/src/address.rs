@@ -4,7 +4,7 @@
 //! config accepts.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// Address to listen on.
@@ -41,6 +41,28 @@ impl ListenAddress {
         }
     }
 
+    /// Returns the TCP addresses at which clients of this machine reach it, the surest one first.
+    /// None where the system chooses the port.
+    pub fn local_addresses(&self) -> Vec<SocketAddr> {
+        let ListenAddress::Tcp(address) = self else {
+            return Vec::new();
+        };
+        if address.port() == 0 {
+            return Vec::new();
+        }
+        if !address.ip().is_unspecified() {
+            return vec![*address];
+        }
+        // A listener on every address is reached over loopback, and usually over both forms of it.
+        let mut loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        if address.is_ipv6() {
+            loopback.reverse();
+        }
+        loopback
+            .map(|ip| SocketAddr::new(ip, address.port()))
+            .to_vec()
+    }
+
     /// True if other machines may reach it, as far as that is known.
     pub fn is_open(&self) -> bool {
         matches!(self, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
@@ -68,5 +90,31 @@ impl fmt::Display for ListenAddress {
             ListenAddress::Inherited(None) => f.write_str(INHERITED),
             ListenAddress::Inherited(Some(name)) => write!(f, "{INHERITED}:{name}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_listener_on_every_address_is_reached_over_loopback() {
+        for (listen, expected) in [
+            ("127.0.0.1:80", &["127.0.0.1:80"][..]),
+            ("192.0.2.1:80", &["192.0.2.1:80"]),
+            ("0.0.0.0:80", &["127.0.0.1:80", "[::1]:80"]),
+            ("[::]:80", &["[::1]:80", "127.0.0.1:80"]),
+            ("127.0.0.1:0", &[]),
+        ] {
+            let found = ListenAddress::Tcp(listen.parse().unwrap()).local_addresses();
+            let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+            assert_eq!(found, expected, "{listen}");
+        }
+        assert!(
+            ListenAddress::Unix("/run/a.sock".into())
+                .local_addresses()
+                .is_empty()
+        );
     }
 }

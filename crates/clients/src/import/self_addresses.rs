@@ -4,7 +4,7 @@
 //! Invariant: hosts are compared as addresses, so another name of this machine is found, too.
 
 use serde_json::{Map, Value};
-use url::Url;
+use url::{Host, Url};
 
 use super::client_entry::text_of;
 use crate::entry_flags::{args_of, values_of};
@@ -26,7 +26,7 @@ impl SelfAddresses {
     pub fn of_url(url: &str) -> Self {
         let place = EndpointPlace::of(url);
         SelfAddresses {
-            addresses: place.map(|place| place.address).into_iter().collect(),
+            addresses: place.map(|place| place.addresses).unwrap_or_default(),
         }
     }
 
@@ -59,8 +59,13 @@ impl SelfAddresses {
 
     /// Returns the endpoint that a URL names, such as `/mcp/coding`, if it is one of this gateway's.
     pub(super) fn endpoint_of(&self, url: &str) -> Option<String> {
-        let EndpointPlace { address, endpoint } = EndpointPlace::of(url)?;
-        self.addresses.contains(&address).then_some(endpoint)
+        let place = EndpointPlace::of(url)?;
+        let is_ours = |address| self.addresses.contains(address);
+        place
+            .addresses
+            .iter()
+            .any(is_ours)
+            .then_some(place.endpoint)
     }
 }
 
@@ -71,7 +76,8 @@ fn is_web_url(text: &str) -> bool {
 
 /// Place that a URL names: a gateway, and one of its endpoints.
 struct EndpointPlace {
-    address: String,
+    /// Forms of its address. Any of them will do.
+    addresses: Vec<String>,
     endpoint: String,
 }
 
@@ -85,14 +91,18 @@ impl EndpointPlace {
             };
             let (_, endpoint) = split_endpoint(&path).filter(|(before, _)| before.is_empty())?;
             return Some(EndpointPlace {
-                address: format!("{UNIX}{socket}"),
+                addresses: vec![format!("{UNIX}{socket}")],
                 endpoint: endpoint.to_owned(),
             });
         }
         let url = Url::parse(text).ok()?;
         let (before, endpoint) = split_endpoint(url.path())?;
+        let port = url.port_or_known_default()?;
         Some(EndpointPlace {
-            address: address_of(&url)? + before,
+            addresses: hosts_of(&url)
+                .into_iter()
+                .map(|host| format!("{host}:{port}{before}"))
+                .collect(),
             endpoint: endpoint.to_owned(),
         })
     }
@@ -108,14 +118,21 @@ fn split_endpoint(path: &str) -> Option<(&str, &str)> {
     Some(path.split_at(at))
 }
 
-/// Host and port of a URL.
-fn address_of(url: &Url) -> Option<String> {
-    let host = match url.host_str()? {
-        // Names under `localhost` resolve to loopback addresses (RFC 6761, section 6.3).
-        host if host == "localhost" || host.ends_with(".localhost") => "127.0.0.1",
-        host => host,
+/// Returns the hosts that a URL may mean.
+fn hosts_of(url: &Url) -> Vec<String> {
+    let is_loopback = match url.host() {
+        None => return Vec::new(),
+        // Names under `localhost` resolve to loopback addresses of either form (RFC 6761, section
+        // 6.3).
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        // The system connects to itself for the address of all interfaces.
+        Some(Host::Ipv4(address)) => address.is_unspecified(),
+        Some(Host::Ipv6(address)) => address.is_unspecified(),
     };
-    Some(format!("{host}:{}", url.port_or_known_default()?))
+    match is_loopback {
+        true => ["127.0.0.1", "[::1]"].map(str::to_owned).to_vec(),
+        false => url.host_str().map(str::to_owned).into_iter().collect(),
+    }
 }
 
 #[cfg(test)]
@@ -149,6 +166,11 @@ mod tests {
         ] {
             assert_eq!(own.endpoint_of(url).as_deref(), endpoint, "{url}");
         }
+        let written = SelfAddresses::of_url("http://[::1]:8080/mcp");
+        for url in ["http://localhost:8080/mcp", "http://[::]:8080/mcp"] {
+            assert!(written.has_url(url), "{url}");
+        }
+        assert!(!written.has_url("http://127.0.0.1:8080/mcp"));
         let public = SelfAddresses::of_url("https://gate.example/tools/mcp");
         assert_eq!(public.addresses, ["gate.example:443/tools"]);
     }
