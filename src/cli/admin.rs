@@ -134,6 +134,12 @@ pub(super) struct AdminResponse {
 }
 
 impl AdminResponse {
+    /// True if a gateway is there and does not answer whoever asks: without a key, with a wrong
+    /// one, or after too many wrong ones.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.status, 401 | 403 | 429)
+    }
+
     /// Parses the body. Only a gateway of this API answers so.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body)
@@ -179,8 +185,13 @@ impl AdminClient {
 
     /// Requests a page that needs no work. Returns its status and body.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        let answer = self.send_request("GET", path, PAGE_TIMEOUT).await?;
+        let answer = self.request_page(path).await?;
         Ok((answer.status, answer.body))
+    }
+
+    /// Requests a page that needs no work.
+    pub(super) async fn request_page(&self, path: &str) -> anyhow::Result<AdminResponse> {
+        self.send_request("GET", path, PAGE_TIMEOUT).await
     }
 
     /// Sends a request without a body and waits for the response.

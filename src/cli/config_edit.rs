@@ -336,9 +336,9 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
         Ok(ReloadReport::Refused { message }) => Some(message),
         Err(_) => Some(reloaded.read::<ApiError>()?.message),
     };
-    match (reloaded.status, message.as_deref().map(str::trim_end)) {
+    match (reloaded.is_refusal(), message.as_deref().map(str::trim_end)) {
         // It refuses the question and not the change: it watches its files, whoever asks.
-        (401 | 403 | 429, Some(message)) => {
+        (true, Some(message)) => {
             let advice = "set MOONGATE_ADMIN_KEY to see the outcome";
             print_message(&format!(
                 "written; the running gateway reloads by itself (unless `gateway.reload.watch` is \

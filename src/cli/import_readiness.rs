@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::app::GatewayApp;
 use crate::app::doctor::is_same;
-use crate::cli::admin::{AdminArgs, AdminClient};
+use crate::cli::admin::{AdminArgs, AdminClient, AdminResponse};
 use crate::cli::check_servers::start_without_listeners;
 use crate::cli::process::{load_options, print_message};
 use moongate_api::{ConfigView, GatewayStatus, ServerStatus};
@@ -27,6 +27,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// Page with the states.
 const STATUS: &str = "/api/v1/status";
+/// Page with the files of the config.
+const CONFIG: &str = "/api/v1/config";
+/// Reason against servers of a gateway that shows nothing.
+const REFUSAL: &str =
+    "the running gateway does not say whether it is ready: set MOONGATE_ADMIN_KEY";
 
 /// State of one server.
 #[derive(Clone)]
@@ -108,34 +113,27 @@ async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, Stri
     let Ok(admin) = AdminArgs::of_environment().client(config) else {
         return Ok(None);
     };
-    match admin.get(STATUS).await {
-        Ok((200, body)) if serde_json::from_slice::<GatewayStatus>(&body).is_ok() => {
-            match has_config(&admin, config).await {
-                true => Ok(Some(admin)),
-                false => Err(
-                    "the gateway that runs there has another config: start this one, or set \
-                     MOONGATE_ADMIN to its address"
-                        .to_owned(),
-                ),
-            }
-        }
-        Ok((401 | 403 | 429, _)) => {
-            Err("the running gateway does not say whether it is ready: set \
-                 MOONGATE_ADMIN_KEY"
-                .to_owned())
-        }
+    match admin.request_page(STATUS).await {
+        Ok(answer) if answer.is_refusal() => return Err(REFUSAL.to_owned()),
+        Ok(answer) if answer.status == 200 && answer.read::<GatewayStatus>().is_ok() => {}
         // Nothing listens there, or no gateway.
-        _ => Ok(None),
+        _ => return Ok(None),
+    }
+    match admin.request_page(CONFIG).await {
+        Ok(answer) if answer.is_refusal() => Err(REFUSAL.to_owned()),
+        Ok(answer) if answer.status == 200 && has_config(&answer, config) => Ok(Some(admin)),
+        _ => Err(
+            "the gateway that runs there has another config: start this one, or set \
+             MOONGATE_ADMIN to its address"
+                .to_owned(),
+        ),
     }
 }
 
 /// True if a gateway reads all files of a config. Another gateway may have a server of the same
 /// name.
-async fn has_config(admin: &AdminClient, config: &[PathBuf]) -> bool {
-    let Ok((200, body)) = admin.get("/api/v1/config").await else {
-        return false;
-    };
-    let Ok(running) = serde_json::from_slice::<ConfigView>(&body) else {
+fn has_config(answer: &AdminResponse, config: &[PathBuf]) -> bool {
+    let Ok(running) = answer.read::<ConfigView>() else {
         return false;
     };
     load_options(config).paths.iter().all(|file| {

@@ -65,9 +65,11 @@ async fn ask<T: DeserializeOwned>(args: &GatewayArgs, path: &str) -> (RunningGat
         Ok(response) => response,
         Err(error) => return (RunningGateway::None(format!("{error:#}")), None),
     };
+    if response.is_refusal() {
+        return (RunningGateway::Refused(response.error().message), None);
+    }
     match (response.status, response.read::<T>()) {
         (200, Ok(body)) => (RunningGateway::Running, Some(body)),
-        (401 | 403, _) => (RunningGateway::Refused(response.error().message), None),
         (_, Ok(_)) | (_, Err(_)) => (
             RunningGateway::None("another program answers there".to_owned()),
             None,
@@ -84,4 +86,44 @@ async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerStatus>
     let statuses = statuses_of(&app.gateway);
     app.stop().await;
     Ok(statuses)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Asks a listener that gives every request this answer.
+    async fn ask_for(status: &'static str, body: &'static str) -> RunningGateway {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let answering = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await.unwrap();
+            let answer = format!("HTTP/1.0 {status}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let args = GatewayArgs::of(Some(address), Vec::new());
+        let (answer, _) = ask::<GatewayStatus>(&args, "/api/v1/status").await;
+        answering.await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_refuses_is_running() {
+        let body = r#"{"error":"refused","message":"too many wrong keys"}"#;
+        for status in ["401 Unauthorized", "403 Forbidden", "429 Too Many Requests"] {
+            let answer = ask_for(status, body).await;
+            assert!(
+                matches!(&answer, RunningGateway::Refused(why) if why == "too many wrong keys"),
+                "{status}"
+            );
+        }
+        let other = ask_for("404 Not Found", "nothing").await;
+        assert!(matches!(other, RunningGateway::None(_)));
+    }
 }
