@@ -29,6 +29,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 const STATUS: &str = "/api/v1/status";
 /// Page with the files of the config.
 const CONFIG: &str = "/api/v1/config";
+/// Variable that overrides `gateway.admin`, since `import` has no flag for it.
+const ADMIN_VARIABLE: &str = "MOONGATE_GATEWAY__ADMIN";
 /// Reason against servers of a gateway that shows nothing.
 const REFUSAL: &str =
     "the running gateway does not say whether it is ready: set MOONGATE_ADMIN_KEY";
@@ -122,12 +124,16 @@ async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, Stri
     match admin.request_page(CONFIG).await {
         Ok(answer) if answer.is_refusal() => Err(REFUSAL.to_owned()),
         Ok(answer) if answer.status == 200 && has_config(&answer, config) => Ok(Some(admin)),
-        _ => Err(
-            "the gateway that runs there has another config: start this one, or set \
-             MOONGATE_ADMIN to its address"
-                .to_owned(),
-        ),
+        _ => Err(other_config()),
     }
+}
+
+/// Reason against servers of a gateway that runs with another config.
+fn other_config() -> String {
+    format!(
+        "the gateway that runs there has another config: start this one, or set {ADMIN_VARIABLE} \
+         to its admin address"
+    )
 }
 
 /// True if a gateway reads all files of a config. Another gateway may have a server of the same
@@ -275,5 +281,14 @@ mod tests {
             );
         }
         assert!(reason_against(None).is_some());
+    }
+
+    #[test]
+    fn the_variable_that_a_reason_names_says_where_the_gateway_is() {
+        assert!(other_config().contains(ADMIN_VARIABLE));
+        let env = BTreeMap::from([(ADMIN_VARIABLE.to_owned(), "127.0.0.1:9".to_owned())]);
+        let options = moongate_config::LoadOptions::of_files(Vec::new(), env);
+        let admin = moongate_config::gateway_addresses(&options).unwrap().admin;
+        assert_eq!(admin.unwrap().to_string(), "127.0.0.1:9");
     }
 }
