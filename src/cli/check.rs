@@ -10,7 +10,10 @@ use std::process::ExitCode;
 use crate::cli::admin::AdminArgs;
 use crate::cli::check_servers;
 use crate::cli::plan::{self, PlanFormat};
-use crate::cli::process::{block_on, environment, report_unusable};
+use crate::cli::process::{
+    BAD_CONFIG, block_on, config_of_environment, environment, is_config_flag_given, print_message,
+    report_unusable,
+};
 use moongate_config::{LoadOptions, LoadedConfig};
 use moongate_telemetry::logs;
 
@@ -40,7 +43,8 @@ pub struct CheckArgs {
     #[arg(long, value_name = "OLD", requires = "plan")]
     pub against: Vec<PathBuf>,
     /// The config, like --config; with --against, the new one (repeatable)
-    #[arg(value_name = "FILE", conflicts_with = "config")]
+    // Not for `clap` to refuse next to --config, which the variable fills as well.
+    #[arg(value_name = "FILE")]
     pub new: Vec<PathBuf>,
     /// Output format of --plan
     #[arg(long, value_enum, default_value_t, requires = "plan")]
@@ -61,18 +65,12 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     } else {
         &args.new
     };
+    if !args.new.is_empty() && is_config_flag_given(&args.config) {
+        print_message("error: give the config as an argument or with --config, not both");
+        return ExitCode::from(BAD_CONFIG);
+    }
     if args.plan && args.against.is_empty() {
-        // The variable fills the flag, too, and says nothing about what was asked for here.
-        if !given.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
-            let candidate = given.clone();
-            return block_on(async {
-                plan::plan_of_candidate(&args.admin.client(&[])?, candidate, revisions, args.format)
-                    .await
-            });
-        }
-        return block_on(async {
-            plan::plan_of_running(&args.admin.client(&[])?, args.format).await
-        });
+        return plan_against_running(args, revisions);
     }
     let paths = match given.is_empty() {
         true => moongate_config::search(Path::new("."), &env)
@@ -107,6 +105,23 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+/// Prints what a reload, or the config of the command line, would change in the running gateway.
+fn plan_against_running(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
+    // The variable names the config that runs, wherever this command is called.
+    let running: Vec<PathBuf> = config_of_environment().into_iter().collect();
+    let flag = Some(&args.config).filter(|config| is_config_flag_given(config));
+    let candidate = Some(&args.new).filter(|new| !new.is_empty()).or(flag);
+    block_on(async {
+        let admin = args.admin.client(&running)?;
+        match candidate {
+            Some(files) => {
+                plan::plan_of_candidate(&admin, files.clone(), revisions, args.format).await
+            }
+            None => plan::plan_of_running(&admin, args.format).await,
+        }
+    })
 }
 
 /// Returns the warnings, and a line with what is configured.

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
+use crate::cli::process::config_of_environment;
 use moongate_config::Plan;
 
 /// Time limit of all answers of a running gateway together.
@@ -313,9 +314,7 @@ fn load_plan(gateway: &GatewayArgs) -> Option<Plan> {
 fn gateway_of(words: &[String]) -> GatewayArgs {
     // By hand, since `clap` refuses a line that is not finished.
     let config = word_after(words, "--config").or_else(|| word_after(words, "-c"));
-    let config = config
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("MOONGATE_CONFIG").map(PathBuf::from));
+    let config = config.map(PathBuf::from).or_else(config_of_environment);
     GatewayArgs::of(word_after(words, "--admin"), config.into_iter().collect())
 }
 

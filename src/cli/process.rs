@@ -69,6 +69,29 @@ pub(super) fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Variable that fills `--config`, also for commands that compare or connect elsewhere.
+const CONFIG_VARIABLE: &str = "MOONGATE_CONFIG";
+
+/// Returns the config of this environment, which no flag names.
+pub(super) fn config_of_environment() -> Option<PathBuf> {
+    std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from)
+}
+
+/// True if the command line itself has `--config`. The variable fills that flag, too, and says
+/// nothing about what was asked for.
+pub(super) fn is_config_flag_given(config: &[PathBuf]) -> bool {
+    is_given_besides(config, config_of_environment().as_deref())
+}
+
+fn is_given_besides(config: &[PathBuf], variable: Option<&Path>) -> bool {
+    match config {
+        [] => false,
+        [file] => variable != Some(file.as_path()),
+        // The variable has one file.
+        _ => true,
+    }
+}
+
 /// Returns the options to load these files, or else the config that `serve` would find.
 pub(super) fn load_options(config: &[PathBuf]) -> LoadOptions<'static> {
     let env = environment();
@@ -89,4 +112,25 @@ pub(super) fn report_unusable(problems: &ConfigProblems) -> ExitCode {
     // A closed standard error leaves no way to report anything.
     let _ = write!(std::io::stderr(), "{problems}");
     ExitCode::from(BAD_CONFIG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_does_not_count_as_the_flag() {
+        let files = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let variable = Some(Path::new("a"));
+        for (config, variable, is_given) in [
+            (&["a"][..], None, true),
+            (&[], None, false),
+            (&["a"], variable, false),
+            (&["b"], variable, true),
+            (&["a", "b"], variable, true),
+        ] {
+            let given = is_given_besides(&files(config), variable);
+            assert_eq!(given, is_given, "{config:?} {variable:?}");
+        }
+    }
 }

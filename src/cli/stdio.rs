@@ -211,8 +211,8 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
 
 /// Builds a gateway whose only server is another gateway, which applies its own rules.
 fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
-    // MOONGATE_CONFIG may be set for other commands. Only the flag shows intent.
-    if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
+    // The variable may be set for other commands. Only the flag shows intent.
+    if process::is_config_flag_given(&args.config) {
         return Err(StdioUnusable::Usage(
             "--config has no effect with --url: that gateway has its own".to_owned(),
         ));

@@ -103,3 +103,47 @@ async fn a_candidate_is_planned_against_the_running_gateway() {
         "{nobody:?}"
     );
 }
+
+#[tokio::test]
+async fn the_config_variable_names_what_runs_and_never_the_candidate() {
+    let home = UserHome::new();
+    let now = config();
+    home.write("other/moongate.toml", &now);
+    home.write(
+        "work/new.toml",
+        &format!("{now}[servers.b]\nurl = \"http://127.0.0.1:1/mcp\"\n"),
+    );
+    let file = home.path("other/moongate.toml");
+    let variable = [("MOONGATE_CONFIG", file.to_str().unwrap())];
+    let _gateway = home.start(&["serve", "--config", "../other/moongate.toml"]);
+    until("the gateway is ready", || async {
+        (home.run_in(&["status"], &variable).await.code == Some(0)).then_some(())
+    })
+    .await;
+    for args in [
+        &["check", "--plan", "-c", "new.toml"][..],
+        &["check", "new.toml", "--plan"],
+    ] {
+        let plan = home.run_in(args, &variable).await;
+        assert!(
+            plan.code == Some(0) && plan.out.contains("servers that are connected: b"),
+            "{args:?}: {plan:?}"
+        );
+    }
+    let reload = home.run_in(&["check", "--plan"], &variable).await;
+    assert!(
+        reload.code == Some(0) && reload.out.contains("nothing is different"),
+        "{reload:?}"
+    );
+    let plain = home.run_in(&["check", "new.toml"], &variable).await;
+    assert!(
+        plain.code == Some(0) && plain.err.contains("new.toml: fine; 2 servers"),
+        "{plain:?}"
+    );
+    let both = ["check", "new.toml", "-c", "third.toml"];
+    let both = home.run_in(&both, &variable).await;
+    assert!(
+        both.code == Some(2) && both.err.contains("not both"),
+        "{both:?}"
+    );
+}
