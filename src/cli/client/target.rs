@@ -204,8 +204,10 @@ impl TargetArgs {
 /// Returns the settings for a gateway, or any other server, at a URL. Fails with the problem of the
 /// flags.
 pub(in crate::cli) fn remote(flag: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+    // Before the address: a bad key is not the URL's fault.
+    let headers = credentials(key)?;
     if let Some(socket) = flag.strip_prefix(UNIX) {
-        return over_unix_socket(socket, key).map_err(|what| bad_url(flag, &what));
+        return over_unix_socket(socket, headers).map_err(|what| bad_url(flag, &what));
     }
     let url = Url::parse(flag).map_err(|e| match e {
         url::ParseError::RelativeUrlWithoutBase => bad_url(
@@ -224,7 +226,6 @@ pub(in crate::cli) fn remote(flag: &str, key: Option<&str>) -> Result<ServerSett
             ));
         }
     };
-    let headers = credentials(key)?;
     if !headers.is_empty() && matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
         print_message(
             "warning: the key goes over the network unencrypted; use https if anybody else can \
@@ -257,7 +258,10 @@ fn bad_url(flag: &str, what: &str) -> String {
 
 /// Returns the settings for a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than
 /// `/mcp`.
-fn over_unix_socket(location: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+fn over_unix_socket(
+    location: &str,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> Result<ServerSettings, String> {
     let (path, endpoint) = match location.rsplit_once(":/") {
         Some((path, endpoint)) => (path, format!("/{endpoint}")),
         None => (location, "/mcp".to_owned()),
@@ -270,7 +274,6 @@ fn over_unix_socket(location: &str, key: Option<&str>) -> Result<ServerSettings,
         .map_err(|e| format!("names no endpoint: {e}"))?;
     let socket = Some(PathBuf::from(path));
     let transport = HttpTransport::Auto;
-    let headers = credentials(key)?;
     let forward_headers = Vec::new();
     let network = past_proxies();
     let connect = ConnectTarget::Http {
@@ -441,5 +444,27 @@ impl VerbTarget {
             }
             _ => VerbFailure::Failed(format!("{name}: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_key_is_not_the_url_s_fault() {
+        for url in ["unix:/run/m.sock", "http://127.0.0.1:8080/mcp"] {
+            let error = remote(url, Some("a\nb")).err().unwrap_or_default();
+            assert!(
+                error.starts_with("the key has characters"),
+                "{url}: {error}"
+            );
+            assert!(remote(url, Some("mg_key")).is_ok(), "{url}");
+        }
+        let error = remote("unix:", None).err().unwrap_or_default();
+        assert!(
+            error.starts_with("--url \"unix:\" names no socket"),
+            "{error}"
+        );
     }
 }
