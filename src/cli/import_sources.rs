@@ -4,7 +4,6 @@
 //! unreadable file does not hide the others.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -12,15 +11,13 @@ use serde_json::json;
 
 use crate::cli::connect::unknown_client;
 use crate::cli::process::print_message;
+use crate::cli::text_input::{TEXT_MAX, read_stdin};
 use moongate_clients::import::{
     ImportError, ImportedServers, ProjectServers, read_file, read_text,
 };
 use moongate_clients::{ClientProfile, UserDirectories};
 use moongate_config::ParsedServer;
 use moongate_platform::foreign_file;
-
-/// Largest text that is read. Files with a client's whole history have about 10 MiB.
-pub(super) const TEXT_MAX: u64 = 64 << 20;
 
 /// Most files of a folder that are read.
 const FOLDER_FILES_MAX: usize = 256;
@@ -61,19 +58,7 @@ pub(super) fn read_sources(
     match source {
         None => Ok(of_clients(moongate_clients::clients(), directories).found),
         Some("-") => {
-            let mut text = String::new();
-            let read = std::io::stdin()
-                .lock()
-                .take(TEXT_MAX + 1)
-                .read_to_string(&mut text);
-            let length = read
-                .context("stdin cannot be read")
-                .map_err(SourceError::Failed)?;
-            if length as u64 > TEXT_MAX {
-                return Err(SourceError::Failed(anyhow::anyhow!(
-                    "stdin has more than 64 MiB"
-                )));
-            }
+            let text = read_stdin().map_err(SourceError::Failed)?;
             Ok(named("stdin", None, of_text(read_text(&text))?))
         }
         Some(word) => match moongate_clients::client(word) {

@@ -45,6 +45,7 @@ pub mod switch;
 pub mod table_format;
 pub mod undo;
 mod text_diff;
+mod text_input;
 mod version;
 
 use std::ffi::OsString;

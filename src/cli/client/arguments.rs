@@ -3,14 +3,13 @@
 //! Does not read schemas (`schema.rs`). Invariant: JSON is sent byte for byte as it was typed. A
 //! number in a pair keeps its digits.
 
-use std::io::Read;
-
 use bytes::Bytes;
 
 use moongate_form::schema;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 use super::output::VerbFailure;
+use crate::cli::text_input::read_stdin;
 
 /// Arguments of a call, before the tool's schema is known.
 #[derive(Debug, PartialEq)]
@@ -38,10 +37,8 @@ impl CallArguments {
         match arguments {
             [] => Ok(CallArguments::Nothing),
             [dash] if dash == "-" => {
-                let mut text = String::new();
-                let read = std::io::stdin().lock().read_to_string(&mut text);
-                read.map_err(|e| {
-                    VerbFailure::Usage(format!("the arguments cannot be read from stdin: {e}"))
+                let text = read_stdin().map_err(|error| {
+                    VerbFailure::Usage(format!("the arguments cannot be read: {error:#}"))
                 })?;
                 json(&text, "stdin").map(CallArguments::Json)
             }

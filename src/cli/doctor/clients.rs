@@ -21,15 +21,13 @@ use serde_json::Value;
 
 use crate::app::configured_servers::known_servers;
 use crate::app::doctor::{DoctorCode, DoctorFinding, ExaminedGateway};
+use crate::cli::text_input::TEXT_MAX;
 
 /// Name of our entry, unless the user chose another.
 const ENTRY: &str = "moongate";
 
 /// Variable that a bridge reads its key from.
 const KEY_VARIABLE: &str = "MOONGATE_KEY";
-
-/// Largest file of a client that is read.
-const CLIENT_FILE_MAX: u64 = 64 << 20;
 
 /// Days after which a row of the table is old. Clients change their formats every few months.
 const AGE_MAX: i32 = 180;
@@ -50,7 +48,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             continue;
         };
         // A new file may be empty, and one that cannot be read is its owner's.
-        let text = foreign_file::read_text(&path, CLIENT_FILE_MAX)
+        let text = foreign_file::read_text(&path, TEXT_MAX)
             .ok()
             .filter(|text| !text.trim().is_empty());
         let Some(text) = text else { continue };
