@@ -3,6 +3,7 @@
 //! Does not know where the listener is (`locate.rs`). Invariant: reads are bounded in size, and
 //! waits in time.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::net::TcpStream;
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process::{UnusableConfig, load_options};
 use moongate_config::LoadOptions;
-use moongate_listener::UNIX;
+use moongate_listener::{ListenAddress, UNIX};
 
 /// Time limit for a page that needs no work.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -105,17 +106,11 @@ impl AdminArgs {
     /// Returns a client for the listener that the flag, or else the config, names.
     pub(super) fn client(&self, config: &[PathBuf]) -> anyhow::Result<AdminClient> {
         let located = match &self.admin {
-            Some(address) => {
-                // A listener on every address is reached over loopback.
-                let address = address
-                    .replacen("0.0.0.0", "127.0.0.1", 1)
-                    .replacen("[::]", "[::1]", 1);
-                LocatedGateway {
-                    address,
-                    certificate: None,
-                    origin: "what --admin says".to_owned(),
-                }
-            }
+            Some(address) => LocatedGateway {
+                address: reachable_address(address),
+                certificate: None,
+                origin: "what --admin says".to_owned(),
+            },
             None => {
                 locate::admin(config).map_err(|error| UnusableConfig(format!("{error}; {FLAG}")))?
             }
@@ -125,6 +120,16 @@ impl AdminArgs {
             key: self.admin_key.clone(),
         })
     }
+}
+
+/// Returns the address to connect to where a flag has one to listen on.
+fn reachable_address(text: &str) -> String {
+    // A name such as `localhost:9090` is one to connect to already.
+    let listen = text.parse::<SocketAddr>().map(ListenAddress::Tcp).ok();
+    listen
+        .as_ref()
+        .and_then(locate::local_address)
+        .unwrap_or_else(|| text.to_owned())
 }
 
 /// Response of the admin listener.
@@ -253,4 +258,23 @@ async fn exchange_bytes<S: AsyncRead + AsyncWrite + Unpin>(
     // Bounded: whatever listens at that address need not be a gateway.
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_address_of_all_interfaces_is_replaced() {
+        for (flag, reached) in [
+            ("10.0.0.0:9000", "10.0.0.0:9000"),
+            ("0.0.0.0:9090", "127.0.0.1:9090"),
+            ("[::]:9090", "[::1]:9090"),
+            ("[2001:db8::]:9090", "[2001:db8::]:9090"),
+            ("localhost:9090", "localhost:9090"),
+            ("unix:/run/0.0.0.0", "unix:/run/0.0.0.0"),
+        ] {
+            assert_eq!(reachable_address(flag), reached);
+        }
+    }
 }
