@@ -42,7 +42,7 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
     // Printed in any case: over SSH, the browser of this machine does not help.
     writeln!(std::io::stdout(), "{url}")?;
     if !args.print
-        && let Err(error) = moongate_platform::browser::open(&url)
+        && let Err(error) = moongate_platform::browser::open(&url).await
     {
         print_message(&format!(
             "no browser was opened ({error}): open the address yourself"
