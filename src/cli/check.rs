@@ -4,15 +4,15 @@
 //! people to standard error.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::cli::admin::AdminArgs;
 use crate::cli::check_servers;
 use crate::cli::plan::{self, PlanFormat};
 use crate::cli::process::{
-    BAD_CONFIG, block_on, config_of_environment, environment, is_config_flag_given, print_message,
-    report_unusable,
+    BAD_CONFIG, block_on, config_of_environment, config_paths, environment, is_config_flag_given,
+    print_message, report_unusable,
 };
 use moongate_config::{LoadOptions, LoadedConfig};
 use moongate_telemetry::logs;
@@ -72,12 +72,7 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     if args.plan && args.against.is_empty() {
         return plan_against_running(args, revisions);
     }
-    let paths = match given.is_empty() {
-        true => moongate_config::search(Path::new("."), &env)
-            .into_iter()
-            .collect(),
-        false => given.clone(),
-    };
+    let paths = config_paths(given, &env);
     if args.plan {
         return plan::plan_between(args.against.clone(), paths, revisions, args.format);
     }

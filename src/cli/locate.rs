@@ -5,7 +5,7 @@
 //! tried and its origin.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::process;
 use crate::cli::running_record::RunningRecord;
@@ -101,10 +101,7 @@ fn nowhere(origin: &str) -> String {
 /// Returns the addresses in the config, and the origin of a setting in words.
 fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String), String> {
     let env = process::environment();
-    let mut paths = config.to_vec();
-    if paths.is_empty() {
-        paths.extend(moongate_config::search(Path::new("."), &env));
-    }
+    let paths = process::config_paths(config, &env);
     let names: Vec<String> = paths
         .iter()
         .map(|path| path.display().to_string())

@@ -92,13 +92,19 @@ fn is_given_besides(config: &[PathBuf], variable: Option<&Path>) -> bool {
     }
 }
 
+/// Returns these files, or else the config that `serve` would find.
+pub(super) fn config_paths(config: &[PathBuf], env: &BTreeMap<String, String>) -> Vec<PathBuf> {
+    let mut paths = config.to_vec();
+    if paths.is_empty() {
+        paths.extend(moongate_config::search(Path::new("."), env));
+    }
+    paths
+}
+
 /// Returns the options to load these files, or else the config that `serve` would find.
 pub(super) fn load_options(config: &[PathBuf]) -> LoadOptions<'static> {
     let env = environment();
-    let mut paths = config.to_vec();
-    if paths.is_empty() {
-        paths.extend(moongate_config::search(Path::new("."), &env));
-    }
+    let paths = config_paths(config, &env);
     LoadOptions {
         revisions: &SUPPORTED,
         ..LoadOptions::of_files(paths, env)
@@ -116,7 +122,22 @@ pub(super) fn report_unusable(problems: &ConfigProblems) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn files_of_a_flag_replace_the_search() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = folder.path().join("moongate/moongate.toml");
+        std::fs::create_dir(folder.path().join("moongate")).unwrap();
+        std::fs::write(&found, "").unwrap();
+        let home = folder.path().display().to_string();
+        let env = ["XDG_CONFIG_HOME", "APPDATA"].map(|name| (name.to_owned(), home.clone()));
+        let env = BTreeMap::from(env);
+        assert_eq!(config_paths(&[], &env), [found]);
+        let given = [PathBuf::from("a.toml"), PathBuf::from("b.toml")];
+        assert_eq!(config_paths(&given, &env), given);
+    }
 
     #[test]
     fn the_variable_does_not_count_as_the_flag() {

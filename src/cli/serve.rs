@@ -100,10 +100,7 @@ fn load_with_demo(options: &LoadOptions<'_>) -> Result<(LoadedConfig, bool), Con
 /// Returns the options that the config is read with.
 fn options(args: &ServeArgs, tolerance: ErrorTolerance) -> LoadOptions<'static> {
     let env = process::environment();
-    let mut paths = args.config.clone();
-    if paths.is_empty() {
-        paths.extend(moongate_config::search(std::path::Path::new("."), &env));
-    }
+    let paths = process::config_paths(&args.config, &env);
     let listen = args.listen.clone();
     let only = args.only.clone();
     LoadOptions {

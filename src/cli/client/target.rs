@@ -144,10 +144,7 @@ impl TargetArgs {
 
     fn configured(&self, name: &str) -> Result<ServerSettings, VerbFailure> {
         let env = process::environment();
-        let mut paths = self.config.clone();
-        if paths.is_empty() {
-            paths.extend(moongate_config::search(Path::new("."), &env));
-        }
+        let paths = process::config_paths(&self.config, &env);
         let only = vec![name.to_owned()];
         let options = LoadOptions {
             paths,
