@@ -4,7 +4,9 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, Command};
+use clap::Command;
+
+use super::flag_words::flag_with_value;
 
 /// Returns the line with its command first.
 pub(super) fn command_first(mut args: Vec<OsString>, cli: &Command) -> Vec<OsString> {
@@ -36,15 +38,6 @@ fn command_at(args: &[OsString], cli: &Command) -> Option<usize> {
 /// True if the word after a flag is its value.
 fn takes_value(cli: &Command, flag: &str) -> bool {
     // All commands are searched: a flag before the command may belong to any of them.
-    let commands = std::iter::once(cli).chain(cli.get_subcommands());
-    commands
-        .flat_map(Command::get_arguments)
-        .any(|arg| is_flag(arg, flag) && arg.get_action().takes_values())
-}
-
-fn is_flag(arg: &Arg, word: &str) -> bool {
-    match word.strip_prefix("--") {
-        Some(long) => arg.get_long() == Some(long),
-        None => word.chars().count() == 2 && arg.get_short() == word.chars().nth(1),
-    }
+    let mut commands = std::iter::once(cli).chain(cli.get_subcommands());
+    commands.any(|command| flag_with_value(command, flag).is_some())
 }

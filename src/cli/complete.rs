@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
+use crate::cli::flag_words::flag_with_value;
 use crate::cli::process::config_of_environment;
 use moongate_config::Plan;
 
@@ -170,7 +171,7 @@ fn find_position(mut program: Command, words: &[String]) -> CompletionPosition {
         }
         match command.find_subcommand(word) {
             Some(below) => (command, positionals) = (below, Vec::new()),
-            None if word.starts_with('-') => flag = takes_value(command, word),
+            None if word.starts_with('-') => flag = flag_with_value(command, word),
             None => positionals.push(word.clone()),
         }
     }
@@ -208,23 +209,6 @@ fn find_position(mut program: Command, words: &[String]) -> CompletionPosition {
         words: [below, positional].concat(),
         source: source_of(name, "", position),
         positionals,
-    }
-}
-
-/// Returns the flag, if the word after it is its value.
-fn takes_value<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
-    command
-        .get_arguments()
-        .find(|arg| is_flag(arg, word))
-        .filter(|arg| arg.get_action().takes_values())
-}
-
-fn is_flag(arg: &Arg, word: &str) -> bool {
-    match word.strip_prefix("--") {
-        Some(long) => arg.get_long() == Some(long),
-        None => arg
-            .get_short()
-            .is_some_and(|short| word.strip_prefix('-') == Some(&short.to_string())),
     }
 }
 

@@ -18,6 +18,7 @@ pub mod explain;
 pub mod health;
 pub mod key;
 mod command_first;
+mod flag_words;
 pub mod import;
 mod import_env_file;
 mod import_readiness;
