@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::flag_words::flag_with_value;
 use crate::cli::process::config_of_environment;
-use moongate_config::Plan;
+use moongate_config::{Plan, has_name_characters};
 
 /// Time limit of all answers of a running gateway together.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(200);
@@ -336,10 +336,7 @@ async fn tools(
     let mut found = Vec::new();
     for server in
         // A name may come from the line, and becomes part of a path here.
-        servers.iter().filter(|name| {
-            name.chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
-        })
+        servers.iter().filter(|name| has_name_characters(name))
     {
         let items: Option<ServerItems> =
             ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;

@@ -18,11 +18,11 @@ use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::confirm::confirm;
 use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::{BAD_CONFIG, load_options, print_message};
-use moongate_config::LoadOptions;
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditAuthor, EditHistory, PreparedEdit, WrittenEdit,
     prepare_edit,
 };
+use moongate_config::{LoadOptions, has_name_characters};
 
 /// Time that a command waits for a server to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -112,14 +112,11 @@ impl EditArgs {
     /// Returns the names of a server's tools, as far as the running gateway knows them.
     pub(super) async fn known_tools(&self, server: &str) -> Option<Vec<String>> {
         // No server can have another name, and it would not fit into a path.
-        let is_name = server
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
         let admin = self
             .admin
             .client(&self.config.config)
             .ok()
-            .filter(|_| is_name)?;
+            .filter(|_| has_name_characters(server))?;
         let items = admin
             .get(&format!("/api/v1/servers/{server}/items"))
             .await

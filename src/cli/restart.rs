@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use moongate_api::{ApiError, GatewayStatus, ReloadReport, RestartReport, ServerStatus};
+use moongate_config::has_name_characters;
 use moongate_model::UpstreamState;
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
@@ -39,11 +40,7 @@ pub struct ReloadArgs {
 pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let name = &args.server;
     // No server can have such a name, and it would not fit into a path.
-    if name.is_empty()
-        || !name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
-    {
+    if !has_name_characters(name) {
         print_message(&format!("error: {name:?} is not a valid server name"));
         return Ok(ExitCode::from(2));
     }

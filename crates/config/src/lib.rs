@@ -81,6 +81,6 @@ pub use redact_file::{mask_file, read_redacted};
 pub use resolve::usual_state_folder;
 pub use schema::ConfigSchema;
 pub use secret_variable::{VariableNames, secret_reference};
-pub use server_names::{UnusedNames, legal_name as legal_server_name};
+pub use server_names::{UnusedNames, has_name_characters, legal_name as legal_server_name};
 pub use setting_locations::{SettingLocation, SettingLocations};
 pub use source::{search, users_file};

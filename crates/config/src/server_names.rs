@@ -14,13 +14,19 @@ pub(super) fn is_name_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
+/// True if a text has only characters of names, so that it fits into a path. A server has no other
+/// name.
+pub fn has_name_characters(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(is_name_character)
+}
+
 /// Returns the reason why a name is not legal. `None` if it is.
 pub(super) fn name_problem(name: &str) -> Option<&'static str> {
     Some(if name.is_empty() {
         "is empty"
     } else if name.len() > NAME_MAX {
         "is longer than 64 characters"
-    } else if !name.chars().all(is_name_character) {
+    } else if !has_name_characters(name) {
         "has characters other than letters, digits, `-` and `_`"
     } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         "does not start with a letter or digit"
@@ -103,6 +109,9 @@ mod tests {
         ] {
             assert_eq!(legal_name(name).as_deref(), Some(expected), "{name}");
             assert_eq!(name_problem(expected), None);
+        }
+        for (text, fits) in [("a_b-1", true), ("", false), ("a/b", false), ("a b", false)] {
+            assert_eq!(has_name_characters(text), fits, "{text:?}");
         }
         assert_eq!(legal_name(""), None);
         assert_eq!(legal_name("\u{65e5}\u{672c}"), None);
