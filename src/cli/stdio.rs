@@ -19,6 +19,7 @@ use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
 use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
 use moongate_access::policy::GlobList;
+use moongate_clients::KEY_VARIABLE;
 use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
 use moongate_listener::StdioRefused;
 use moongate_model::SharingMode;
@@ -56,7 +57,7 @@ pub struct StdioArgs {
     url: Option<String>,
     /// The key for the URL, or one of the config's keys; safer in the environment than on the
     /// command line
-    #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", env = KEY_VARIABLE, hide_env_values = true)]
     key: Option<String>,
     /// Time limit for a call to the bridged gateway
     #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "1h",

@@ -19,8 +19,8 @@ use moongate_api::{
     StepKind,
 };
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand,
-    client_of_session, connect_steps, shown_file,
+    ClientProfile, ConnectKey, ConnectRequest, ConnectRoute, KEY_VARIABLE, LauncherVariables,
+    StartCommand, client_of_session, connect_steps, shown_file,
 };
 use moongate_listener::json_response;
 use moongate_model::ItemKind;
@@ -28,8 +28,7 @@ use moongate_platform::Platform;
 
 /// Name of our entry in clients.
 const ENTRY_NAME: &str = "moongate";
-/// Variable that clients read the key from, and the key in an entry of those that read none.
-const KEY_VARIABLE: &str = "MOONGATE_KEY";
+/// Key in an entry of a client that reads no variable.
 // The gateway has only hashes of keys, so it cannot show a real one.
 const KEY_PLACEHOLDER: &str = "mg_your_key";
 /// Time in which the calls of a client without a session count as its presence.

@@ -12,8 +12,8 @@ use crate::entry::ConnectKey;
 use crate::entry_flags::{args_of, values_of};
 use crate::profile::{ClientProfile, VariableForm};
 
-/// Variable of a bridge that has the key.
-const BRIDGE_VARIABLE: &str = "MOONGATE_KEY";
+/// Variable with the key of a client, which a bridge reads.
+pub const KEY_VARIABLE: &str = "MOONGATE_KEY";
 
 /// Returns the key of the entry of a name in a client's file. `None` if it has none.
 ///
@@ -69,7 +69,7 @@ fn key_text(settings: &Map<String, Value>) -> Option<String> {
     });
     let key = bearer
         .or_else(|| table_text(settings, "headers", "x-api-key"))
-        .or_else(|| table_text(settings, "env", BRIDGE_VARIABLE))
+        .or_else(|| table_text(settings, "env", KEY_VARIABLE))
         .or_else(|| values_of(&args_of(settings), "--key").first().copied())?;
     (!key.is_empty()).then(|| key.to_owned())
 }

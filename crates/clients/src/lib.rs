@@ -32,7 +32,7 @@ pub use connect_file::{
 };
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
 pub use entry_flags::entry_target;
-pub use entry_key::{UnkeptKey, kept_key, lacks_key};
+pub use entry_key::{KEY_VARIABLE, UnkeptKey, kept_key, lacks_key};
 pub use entry_shape::shape_problem;
 pub use link::deeplink;
 pub use places::{UserDirectories, shown_file};

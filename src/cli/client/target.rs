@@ -17,6 +17,7 @@ use crate::app::configured_servers::self_addresses;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process;
+use moongate_clients::KEY_VARIABLE;
 use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, ProblemOrigin};
 use moongate_listener::UNIX;
 use moongate_protocol::{ConnectError, SUPPORTED};
@@ -53,7 +54,7 @@ pub(super) struct TargetArgs {
     url: Option<String>,
     /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on
     /// the command line
-    #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", env = KEY_VARIABLE, hide_env_values = true)]
     key: Option<String>,
     /// Talk directly to this server from the config
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
@@ -324,7 +325,7 @@ pub(super) fn child_process(command: &str, args: &[String]) -> ServerSettings {
     // The command is the user's own. A shell would have started it with this environment.
     let env = process::environment()
         .into_iter()
-        .filter(|(name, _)| name != "MOONGATE_KEY")
+        .filter(|(name, _)| name != KEY_VARIABLE)
         .collect();
     ServerSettings::new(
         name,

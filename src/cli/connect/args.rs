@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use moongate_clients::{ClientProfile, ConnectMethod, UserDirectories};
+use moongate_clients::{ClientProfile, ConnectMethod, KEY_VARIABLE, UserDirectories};
 
 /// Text below the help.
 const HELP: &str = "\
@@ -31,7 +31,7 @@ its key, and a new one refers to MOONGATE_KEY.
 Exit codes: 0 success, 1 failure, 2 bad usage or config.";
 
 /// Variable with the key, unless a flag names another.
-pub(super) const DEFAULT_VARIABLE: &str = "MOONGATE_KEY";
+pub(super) const DEFAULT_VARIABLE: &str = KEY_VARIABLE;
 /// Flags of `connect`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = HELP)]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::change::ClientFile;
 use crate::cli::client::{ProbeOutcome, probe_command, probe_url};
 use crate::cli::process::{environment, print_message};
-use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest};
+use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest, KEY_VARIABLE};
 
 /// Time in which a running gateway reads a changed config.
 const RELOAD_WAIT: Duration = Duration::from_secs(10);
@@ -125,8 +125,8 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
         (None, Some(command)) => {
             let env_of_entry = members(&entry.settings, "env", &env);
             let key = env_of_entry
-                .get("MOONGATE_KEY")
-                .or_else(|| env.get("MOONGATE_KEY"));
+                .get(KEY_VARIABLE)
+                .or_else(|| env.get(KEY_VARIABLE));
             // A bridge starts without its gateway and answers with nothing, so the gateway is asked
             // first.
             match probe_url(&request.url, key.map(String::as_str)).await {
@@ -158,7 +158,7 @@ fn client_environment(request: &ConnectRequest) -> BTreeMap<String, String> {
     }) = &request.key
     {
         // The name of an input becomes a variable, too.
-        env.extend([name.clone(), "MOONGATE_KEY".to_owned()].map(|name| (name, value.clone())));
+        env.extend([name.clone(), KEY_VARIABLE.to_owned()].map(|name| (name, value.clone())));
     }
     env
 }

@@ -8,16 +8,15 @@ use std::path::Path;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use moongate_clients::import::{
-    ImportError, ImportState, ImportedServers, KnownServer, plan_import, read_file,
+    ImportError, ImportState, ImportedServers, KnownServer, is_off, plan_import, read_file,
 };
 use moongate_clients::{
-    ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, entry_target, existing_entry,
-    lacks_key, shape_problem,
+    ClientProfile, ConnectMethod, ExistingEntry, KEY_VARIABLE, UserDirectories, entry_target,
+    existing_entry, lacks_key, shape_problem,
 };
 use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
 use moongate_platform::{Platform, foreign_file};
-use serde_json::Value;
 
 use crate::app::configured_servers::known_servers;
 use crate::app::doctor::{DoctorCode, DoctorFinding, ExaminedGateway};
@@ -25,9 +24,6 @@ use crate::cli::text_input::TEXT_MAX;
 
 /// Name of our entry, unless the user chose another.
 const ENTRY: &str = "moongate";
-
-/// Variable that a bridge reads its key from.
-const KEY_VARIABLE: &str = "MOONGATE_KEY";
 
 /// Days after which a row of the table is old. Clients change their formats every few months.
 const AGE_MAX: i32 = 180;
@@ -105,7 +101,7 @@ fn repeated(
         .flat_map(|project| project.servers);
     let entries = read.servers.into_iter().chain(of_projects);
     // The client does not start what is off.
-    let on = entries.filter(|server| server.settings.get("enabled") != Some(&Value::Bool(false)));
+    let on = entries.filter(|server| !is_off(&server.settings));
     let entries = on.map(|server| (String::new(), server));
     let rows = plan_import(entries, known, &gateway.own, &gateway.options.env);
     let same = rows.iter().filter_map(|row| match &row.state {

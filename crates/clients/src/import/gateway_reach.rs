@@ -11,6 +11,7 @@ use super::client_entry::text_of;
 use super::merge::is_off;
 use super::self_addresses::SelfAddresses;
 use crate::entry_flags::{args_of, values_of};
+use crate::entry_key::KEY_VARIABLE;
 use crate::start_command::StartCommand;
 
 /// Flags by which `moongate stdio` serves a part of its config.
@@ -103,7 +104,7 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
 /// Returns the keys that an entry sends, or that it finds in its environment.
 fn keys_of(settings: &Map<String, Value>, args: &[&str], words: &[&str]) -> Vec<String> {
     let headers = texts_of(settings, "headers", is_key_header);
-    let variables = texts_of(settings, "env", |name| name == "MOONGATE_KEY");
+    let variables = texts_of(settings, "env", |name| name == KEY_VARIABLE);
     let of_bridges = values_of(args, "--header")
         .into_iter()
         .filter_map(|header| header.split_once(':'))
