@@ -126,12 +126,20 @@ impl PackageCache {
                 "pipx" if at > 0 && folders[at - 1] == ".cache" => Some(PackageCache::Pipx),
                 name if name.starts_with("dlx-") => Some(PackageCache::Pnpm),
                 name if name.starts_with("bunx-") => Some(PackageCache::Bun),
-                name if name.starts_with("archive-v") || name.starts_with("environments-v") => {
-                    Some(PackageCache::Uv)
-                }
+                name if is_uv_bucket(name) => Some(PackageCache::Uv),
                 _ => None,
             })
     }
+}
+
+/// True for a folder of uv's cache, which has the version of its layout as a number.
+fn is_uv_bucket(folder: &str) -> bool {
+    ["archive-v", "environments-v"].iter().any(|start| {
+        let version = folder.strip_prefix(start);
+        version.is_some_and(|version| {
+            !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit())
+        })
+    })
 }
 
 #[cfg(test)]
@@ -195,6 +203,9 @@ mod tests {
             "/home/a/.cargo/bin/moongate",
             "/opt/homebrew/Cellar/moongate/1.2.3/bin/moongate",
             "/home/npx/uvx/moongate",
+            "/opt/archive-videos/moongate",
+            "/opt/archive-v/moongate",
+            "/opt/environments-v2-old/moongate",
         ] {
             assert_eq!(
                 StartCommand::find(Path::new(path), &none, "1.2.3"),
