@@ -113,7 +113,8 @@ impl ConfigFile {
         self.write_in_steps(text, &mut |_| Ok(()))
     }
 
-    /// Removes the file. Refuses if somebody else changed it since it was read.
+    /// Removes the file. Refuses if somebody else changed it since it was read. A link to it stays,
+    /// and a later write creates its file again.
     pub fn remove(&self) -> Result<(), WriteError> {
         let target = self.target()?;
         let _lock = self.lock(target.parent().unwrap_or(Path::new("/")), &mut |_| Ok(()))?;
@@ -201,24 +202,7 @@ impl ConfigFile {
         let path = &self.path;
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
-            // A dangling link is refused: `canonicalize` does not find its target, but the link
-            // itself exists.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    && fs::symlink_metadata(path).is_err() =>
-            {
-                let name = path
-                    .file_name()
-                    .ok_or_else(|| not_text(path, "it does not name a file"))?;
-                let folder = path
-                    .parent()
-                    .filter(|folder| !folder.as_os_str().is_empty())
-                    .unwrap_or(Path::new("."));
-                file_replacement::create_folders(folder).map_err(|cause| explain(folder, cause))?;
-                fs::canonicalize(folder)
-                    .map_err(|cause| explain(folder, cause))?
-                    .join(name)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.missing_target()?,
             Err(cause) => return Err(explain(path, cause)),
         };
         // Kubernetes puts the files of a ConfigMap into `..2026_11_22_...`, behind a link `..data`.
@@ -232,6 +216,27 @@ impl ConfigFile {
         } else {
             Ok(target)
         }
+    }
+
+    /// Finds the place of a file that does not exist, and creates its folder.
+    fn missing_target(&self) -> Result<PathBuf, WriteError> {
+        let path = &self.path;
+        // A dangling link: its file is created, as a missing one is. Its folder is not, since a
+        // link into a missing folder is more likely a mistake.
+        if fs::symlink_metadata(path).is_ok() {
+            return foreign_file::link_target(path).map_err(|cause| explain(path, cause));
+        }
+        let name = path
+            .file_name()
+            .ok_or_else(|| not_text(path, "it does not name a file"))?;
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        file_replacement::create_folders(folder).map_err(|cause| explain(folder, cause))?;
+        Ok(fs::canonicalize(folder)
+            .map_err(|cause| explain(folder, cause))?
+            .join(name))
     }
 
     fn lock(&self, folder: &Path, before: StepHook<'_>) -> Result<File, WriteError> {

@@ -292,12 +292,53 @@ mod unix {
                 .is_symlink()
         );
         assert_eq!(names(&links), ["one.toml", "two.toml"]);
-        symlink("nowhere.toml", links.join("dangling.toml")).unwrap();
-        let error = ConfigFile::read(&links.join("dangling.toml"))
-            .unwrap()
-            .write(NEW)
-            .unwrap_err();
-        assert!(error.to_string().contains("dangling.toml"), "{error}");
+    }
+
+    fn is_link(path: &Path) -> bool {
+        fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+    }
+
+    #[test]
+    fn a_dangling_link_gets_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let [link, target] = ["link.toml", "files/target.toml"].map(|name| dir.path().join(name));
+        fs::create_dir(dir.path().join("files")).unwrap();
+        symlink("files/one.toml", &link).unwrap();
+        symlink("target.toml", dir.path().join("files/one.toml")).unwrap();
+        // Twice: a removal leaves a dangling link, which must not be the end of it.
+        for _ in 0..2 {
+            let file = ConfigFile::read(&link).unwrap();
+            assert!(file.tag().is_absent());
+            file.write(NEW).unwrap();
+            assert_eq!(fs::read_to_string(&target).unwrap(), NEW);
+            assert!(is_link(&link));
+            ConfigFile::read(&link).unwrap().remove().unwrap();
+            assert!(!target.exists() && is_link(&link));
+        }
+        // A file that somebody else created meanwhile.
+        let file = ConfigFile::read(&link).unwrap();
+        fs::write(&target, OLD).unwrap();
+        assert!(matches!(file.write(NEW), Err(WriteError::Changed { .. })));
+        assert_eq!(fs::read_to_string(&target).unwrap(), OLD);
+    }
+
+    #[test]
+    fn a_dangling_link_into_no_folder_or_by_others_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        for (link, target, new) in [
+            ("lost.toml", "none/x.toml", "none"),
+            ("shared/up.toml", "../planted.toml", "planted.toml"),
+            ("shared/here.toml", "planted.toml", "shared/planted.toml"),
+        ] {
+            let path = dir.path().join(link);
+            symlink(target, &path).unwrap();
+            let error = ConfigFile::read(&path).unwrap().write(NEW).unwrap_err();
+            assert!(error.to_string().contains(link), "{error}");
+            assert!(!dir.path().join(new).exists(), "{link}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod windows;
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[cfg(unix)]
 use unix as system;
@@ -51,6 +51,12 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(read(path, bytes_max)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
+/// Follows the links of a path, whose last one may lead to a file that is not there yet. A link on
+/// the way that other users may change is refused.
+pub fn link_target(path: &Path) -> io::Result<PathBuf> {
+    system::link_target(path)
 }
 
 /// Returns what mends an error of this module, if only this module knows.

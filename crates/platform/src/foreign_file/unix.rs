@@ -43,6 +43,13 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     Ok(File::from(open_resolved(&target)?))
 }
 
+/// Follows the links of a path, whose last one may lead to a file that is not there yet.
+pub(super) fn link_target(path: &Path) -> io::Result<PathBuf> {
+    match follow(&std::path::absolute(path)?)? {
+        LinkEnd::Existing(target) | LinkEnd::Missing(target) => Ok(target),
+    }
+}
+
 /// Opens a file by a path that had no links when it was checked.
 fn open_resolved(path: &Path) -> rustix::io::Result<OwnedFd> {
     // NONBLOCK: opening a pipe would wait for its other end. NOFOLLOW: no new link is taken.
@@ -63,9 +70,25 @@ fn open_resolved(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty())
 }
 
+/// Path without links that a path with links leads to.
+enum LinkEnd {
+    /// A file or a folder is there.
+    Existing(PathBuf),
+    /// Nothing is there, but its folder is.
+    Missing(PathBuf),
+}
+
+/// Follows the links of a path to something that exists.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    match follow(path)? {
+        LinkEnd::Existing(target) => Ok(target),
+        LinkEnd::Missing(_) => Err(rustix::io::Errno::NOENT.into()),
+    }
+}
+
 /// Follows the links of a path. Fails at one that other users may change, if it leads where they
 /// cannot put a file.
-fn resolve(path: &Path) -> io::Result<PathBuf> {
+fn follow(path: &Path) -> io::Result<LinkEnd> {
     let own = rustix::process::geteuid().as_raw();
     let mut steps = steps_of(path);
     let mut at = PathBuf::from("/");
@@ -79,7 +102,16 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
             continue;
         }
         let next = at.join(&step);
-        let stat = rustix::fs::lstat(&next)?;
+        let stat = match rustix::fs::lstat(&next) {
+            Err(rustix::io::Errno::NOENT) if steps.is_empty() => {
+                // No file shows whether others could have put it there, so the link decides.
+                return match doubtful {
+                    Some(link) => Err(refused(link)),
+                    None => Ok(LinkEnd::Missing(next)),
+                };
+            }
+            found => found?,
+        };
         if !FileType::from_raw_mode(stat.st_mode).is_symlink() {
             // What they cannot read themselves, they could not have put there.
             if let Some(link) = doubtful.take_if(|_| !is_open_to_others(&stat)) {
@@ -104,7 +136,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
         }
         steps.extend(steps_of(&target));
     }
-    Ok(at)
+    Ok(LinkEnd::Existing(at))
 }
 
 fn refused(link: PathBuf) -> io::Error {
