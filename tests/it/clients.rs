@@ -242,6 +242,12 @@ async fn without_write_a_client_s_needs_are_shown() {
     for (args, word) in [
         (&["connect", "curser"][..], "did you mean `cursor`"),
         (&["connect", "cursor", "--name", "a b"], "--name"),
+        (
+            &[
+                "connect", "cursor", "--write", "--yes", "--name", "my__gate",
+            ],
+            "two underscores",
+        ),
         (&["connect", "cursor", "--key-env", "NOT_SET"], "NOT_SET"),
         (&["import", "curser"], "did you mean `cursor`"),
     ] {
@@ -249,6 +255,7 @@ async fn without_write_a_client_s_needs_are_shown() {
         assert_eq!(wrong.code, Some(2), "{args:?}: {}", wrong.err);
         assert!(wrong.err.contains(word), "{args:?}: {}", wrong.err);
     }
+    assert!(!home.path(".cursor/mcp.json").exists());
     let chatgpt = home.run(&["connect", "chatgpt", "--write"]).await;
     assert_eq!(chatgpt.code, Some(1), "{}", chatgpt.err);
     assert!(chatgpt.err.contains("no file"), "{}", chatgpt.err);

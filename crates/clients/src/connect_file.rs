@@ -72,15 +72,12 @@ pub fn existing_entry(path: &Path, text: &str, name: &str, own: &SelfAddresses) 
 
 /// Returns the entry of a name in a client's file, in our words.
 pub(crate) fn entry_of(path: &Path, text: &str, name: &str) -> Option<ParsedServer> {
-    let legal = moongate_config::legal_server_name(name);
     let entries = moongate_config::parse_servers(path, text)
         .map(|read| read.servers)
         .unwrap_or_default();
-    // The config's reader makes names legal, so a client's `My Gateway` is found under another
-    // name.
-    entries
-        .into_iter()
-        .find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref())
+    // The config's reader makes names legal. A client's `a b` becomes `a-b`, and an entry with that
+    // name must not be taken for it.
+    entries.into_iter().find(|entry| entry.source_name == name)
 }
 
 /// Adds our entry to a client's file, or replaces the one of this name. Returns the new text.

@@ -316,6 +316,18 @@ fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
     }
 }
 
+#[test]
+fn an_entry_is_found_by_the_name_that_its_file_has() {
+    let path = Path::new("mcp.json");
+    let text = r#"{"mcpServers": {"a b": {"url": "https://x.example/mcp"},
+        "my__gate": {"url": "http://127.0.0.1:8080/mcp"}}}"#;
+    let existing = |name| existing_entry(path, text, name, &own());
+    assert_eq!(existing("a-b"), ExistingEntry::None);
+    assert!(matches!(existing("a b"), ExistingEntry::Foreign(_)));
+    assert_eq!(existing("my-gate"), ExistingEntry::None);
+    assert_eq!(existing("my__gate"), ExistingEntry::Ours);
+}
+
 fn entry(name: &str) -> TakenEntry<'_> {
     TakenEntry {
         name,

@@ -112,7 +112,7 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
     let entry = entries
         .servers
         .into_iter()
-        .find(|entry| entry.name == request.name);
+        .find(|entry| entry.source_name == request.name);
     let entry =
         entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
     let env = client_environment(request);

@@ -15,19 +15,7 @@ pub(super) fn request(
     args: &ConnectArgs,
     env: &BTreeMap<String, String>,
 ) -> Result<ConnectRequest, String> {
-    // The name becomes a key in files and an argument of commands: these characters need quotes in
-    // none.
-    if args.name.is_empty()
-        || !args
-            .name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
-    {
-        return Err(format!(
-            "--name {:?}: clients accept letters, digits, `-` and `_`",
-            args.name
-        ));
-    }
+    check_name(&args.name)?;
     check_endpoint(args)?;
     let url = endpoint_url(args)?;
     let value = env
@@ -72,4 +60,48 @@ pub(super) fn request(
         route,
         start,
     })
+}
+
+/// Checks the name of an entry by the rule for server names. Clients split `mcp__NAME__TOOL` at the
+/// underscores, and such a name needs no quotes in files or commands.
+fn check_name(name: &str) -> Result<(), String> {
+    if moongate_config::legal_server_name(name).as_deref() == Some(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "--name {name:?}: use at most 64 letters, digits, `-` and `_`, start with a letter or a \
+         digit, and do not put two underscores in a row"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_client_could_use_is_refused() {
+        let longest = "a".repeat(64);
+        for name in ["moongate", "my-gate", "my_gate", "2", longest.as_str()] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        let too_long = "a".repeat(65);
+        for name in [
+            "",
+            "a b",
+            "a.b",
+            "_x",
+            "-x",
+            "my__gate",
+            "m\u{f6}n",
+            too_long.as_str(),
+        ] {
+            let refused = check_name(name);
+            assert!(
+                refused
+                    .as_ref()
+                    .is_err_and(|error| error.starts_with("--name")),
+                "{refused:?}"
+            );
+        }
+    }
 }
