@@ -8,10 +8,11 @@ use std::fmt;
 use std::path::Path;
 
 use moongate_config::ParsedServer;
-use moongate_edit::{Edit, EditAction, EditError, Format, PathStep, edit};
+use moongate_edit::{Edit, EditAction, EditError, Format, PathStep, edit, read_value};
 use serde_json::{Value, json};
 
 use crate::entry::{ConnectRequest, EntryError, client_entry};
+use crate::entry_update::updated_entry;
 use crate::import::SelfAddresses;
 use crate::profile::{ClientProfile, ServerWrapper};
 
@@ -80,7 +81,8 @@ pub(crate) fn entry_of(path: &Path, text: &str, name: &str) -> Option<ParsedServ
     entries.into_iter().find(|entry| entry.source_name == name)
 }
 
-/// Adds our entry to a client's file, or replaces the one of this name. Returns the new text.
+/// Adds our entry to a client's file, or updates the one of this name. What the user set in that
+/// one stays. Returns the new text.
 pub fn connect_text(
     profile: &ClientProfile,
     request: &ConnectRequest,
@@ -88,6 +90,32 @@ pub fn connect_text(
     text: &str,
 ) -> Result<String, ConnectError> {
     let entry = client_entry(profile, request)?;
+    let path = entry_path(profile, &request.name);
+    let entry = match read_value(format, text, &path)? {
+        Some(old) => updated_entry(profile, &old, entry),
+        None => entry,
+    };
+    set_entry(profile, request, format, text, entry)
+}
+
+/// Adds our entry to a client's file, in place of whatever has its name. Returns the new text.
+pub fn replace_text(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+    format: Format,
+    text: &str,
+) -> Result<String, ConnectError> {
+    let entry = client_entry(profile, request)?;
+    set_entry(profile, request, format, text, entry)
+}
+
+fn set_entry(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+    format: Format,
+    text: &str,
+    entry: Value,
+) -> Result<String, ConnectError> {
     let text = if text.trim().is_empty() {
         profile.file_head
     } else {
@@ -95,10 +123,14 @@ pub fn connect_text(
     };
     let mut edits = Vec::new();
     if let Some(id) = request.input(profile) {
-        let input = json!({"type": "promptString", "id": id, "description": "Moongate key",
-            "password": true});
-        // The entry refers to the input, so both must be there.
-        edits.push(Edit::new(input_path(id), EditAction::Set(input)));
+        let path = input_path(id);
+        // The entry refers to the input, so both must be there. One that is there already may ask
+        // in the user's own words.
+        if read_value(format, text, &path)?.is_none() {
+            let input = json!({"type": "promptString", "id": id, "description": "Moongate key",
+                "password": true});
+            edits.push(Edit::new(path, EditAction::Set(input)));
+        }
     }
     edits.push(Edit::new(
         entry_path(profile, &request.name),

@@ -6,6 +6,8 @@
 
 #[path = "files/fixtures.rs"]
 mod fixtures;
+#[path = "files/own_entries.rs"]
+mod own_entries;
 #[path = "files/take_over.rs"]
 mod take_over;
 

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use crate::edit_action::{Edit, EditAction};
+use serde_json::Value;
+
+use crate::edit_action::{Edit, EditAction, PathStep};
 use crate::error::EditError;
 use crate::format::Format;
 use crate::plan;
@@ -37,6 +39,17 @@ pub fn comments(format: Format, text: &str) -> Result<Vec<Range<usize>>, EditErr
     Ok(ParsedText::parse(format, text.to_owned())?
         .comments()
         .to_vec())
+}
+
+/// Returns the value that a path leads to in a text. `None` if there is none.
+pub fn read_value(
+    format: Format,
+    text: &str,
+    path: &[PathStep],
+) -> Result<Option<Value>, EditError> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    let parsed = ParsedText::parse(format, text.to_owned())?;
+    Ok(plan::value_at(parsed.tree(), path).cloned())
 }
 
 /// True if both edits add to the same list, or take from it.
@@ -85,4 +98,27 @@ fn make_one(
         current = current.apply(&change)?;
     }
     Ok(current)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_where_an_edit_would_change_it() {
+        let path = ["a", "b"].map(PathStep::from);
+        for (format, text) in [
+            (Format::Json, "\u{feff}{\"a\": {\"b\": [1]}} // end\n"),
+            (Format::Toml, "[a]\nb = [1]\n"),
+            (Format::Yaml, "a:\n  b: [1]\n"),
+        ] {
+            assert_eq!(read_value(format, text, &path), Ok(Some(json!([1]))));
+            let missing = ["a", "c"].map(PathStep::from);
+            assert_eq!(read_value(format, text, &missing), Ok(None));
+            assert_eq!(read_value(format, "", &path), Ok(None));
+        }
+        assert!(read_value(Format::Json, "{", &path).is_err());
+    }
 }

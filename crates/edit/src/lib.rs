@@ -53,7 +53,7 @@ mod yaml;
 
 pub use difference::difference;
 pub use edit_action::{Edit, EditAction, PathStep};
-pub use editor::{comments, edit};
+pub use editor::{comments, edit, read_value};
 pub use error::{EditError, WriteError};
 pub use file::{ConfigFile, FileTag};
 pub use format::Format;

@@ -14,7 +14,7 @@ use crate::cli::text_diff::diff_of_file;
 use moongate_clients::import::{GatewayReach, SelfAddresses};
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, UnkeptKey, connect_text,
-    disconnect_text, existing_entry, format_of, kept_key, take_over_text,
+    disconnect_text, existing_entry, format_of, kept_key, replace_text, take_over_text,
 };
 use moongate_edit::ConfigFile;
 use serde_json::{Map, Value};
@@ -60,22 +60,26 @@ impl ClientFile {
         consent: ChangeConsent,
     ) -> anyhow::Result<ClientFile> {
         let path = self.path().to_owned();
-        if let ExistingEntry::Foreign(entry) =
-            existing_entry(&path, self.text(), &request.name, own)
-        {
-            // An entry that leads elsewhere was somebody's decision, so both are shown before one
-            // is replaced.
-            let ours = masked_entry(profile, request)?;
-            ensure!(
-                consent.force,
-                "{} has another entry `{}`; use --force to replace it, or --name for another \
-                 name\n  there: {entry}\n  ours:  {ours}",
-                path.display(),
-                request.name
-            );
-        }
-        let text = connect_text(profile, request, format_of(&path), self.text())
-            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        let format = format_of(&path);
+        let text = match existing_entry(&path, self.text(), &request.name, own) {
+            ExistingEntry::Foreign(entry) => {
+                // An entry that leads elsewhere was somebody's decision, so both are shown before
+                // one is replaced.
+                let ours = masked_entry(profile, request)?;
+                ensure!(
+                    consent.force,
+                    "{} has another entry `{}`; use --force to replace it, or --name for another \
+                     name\n  there: {entry}\n  ours:  {ours}",
+                    path.display(),
+                    request.name
+                );
+                replace_text(profile, request, format, self.text())
+            }
+            ExistingEntry::None | ExistingEntry::Ours => {
+                connect_text(profile, request, format, self.text())
+            }
+        };
+        let text = text.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         // An unchanged file is left alone: a write would make a copy, and `--undo` would then undo
         // nothing.
         if text == self.text() {
