@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::entry::{ConnectRequest, EntryError, client_entry};
 use crate::entry_update::updated_entry;
 use crate::import::SelfAddresses;
-use crate::profile::{ClientProfile, ServerWrapper};
+use crate::profile::{ClientProfile, ServerWrapper, VariableForm};
 
 /// Existing entry with the requested name.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,7 +139,8 @@ fn set_entry(
     Ok(edit(format, text, &edits)?)
 }
 
-/// Removes the entry of a name, and our input, from a client's file. Returns the new text.
+/// Removes the entry of a name, and the input that only it uses, from a client's file. Returns the
+/// new text.
 ///
 /// `before` is the text that the entry was once added to, if it is known: where nothing else
 /// changed since then, that text comes back byte for byte.
@@ -150,13 +151,7 @@ pub fn disconnect_text(
     text: &str,
     before: Option<&str>,
 ) -> Result<String, ConnectError> {
-    let path = entry_path(profile, name);
-    let mut edits = vec![Edit::new(path, EditAction::Remove)];
-    if let crate::profile::VariableForm::Input(id) = profile.variable {
-        edits.push(Edit::new(input_path(id), EditAction::Remove));
-    }
-    // VS Code keeps inputs next to the servers, and an empty list of them asks for nothing.
-    edits.push(Edit::new(["inputs"], EditAction::RemoveIfEmpty));
+    let mut edits = removals(profile, name, format, text)?;
     let without = edit(format, text, &edits)?;
     let Some(before) = before else {
         return Ok(without);
@@ -173,6 +168,29 @@ pub fn disconnect_text(
         false => edit(format, before, &edits)? == bare,
     };
     Ok(if is_same { before.to_owned() } else { without })
+}
+
+/// Returns the edits that remove an entry, and the input that only it uses.
+fn removals(
+    profile: &ClientProfile,
+    name: &str,
+    format: Format,
+    text: &str,
+) -> Result<Vec<Edit>, EditError> {
+    let mut edits = vec![Edit::new(entry_path(profile, name), EditAction::Remove)];
+    let VariableForm::Input(id) = profile.variable else {
+        return Ok(edits);
+    };
+    let input = input_path(id);
+    let without = edit(format, text, &edits)?;
+    // Another entry of ours, such as one to a view, asks for the same key.
+    let is_used = without.contains(&format!("${{input:{id}}}"));
+    if !is_used && read_value(format, text, &input)?.is_some() {
+        edits.push(Edit::new(input, EditAction::Remove));
+        // VS Code keeps inputs next to the servers, and an empty list of them asks for nothing.
+        edits.push(Edit::new(["inputs"], EditAction::RemoveIfEmpty));
+    }
+    Ok(edits)
 }
 
 pub(crate) fn entry_path(profile: &ClientProfile, name: &str) -> Vec<PathStep> {
