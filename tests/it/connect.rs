@@ -61,6 +61,64 @@ async fn undo_keeps_what_the_client_wrote_since() {
 }
 
 #[tokio::test]
+async fn undo_needs_the_copy_from_before() {
+    let home = UserHome::new();
+    let file = ".cursor/mcp.json";
+    home.write(file, r#"{"mcpServers": {"a": {"command": "a"}}}"#);
+    let connect = ["connect", "cursor", "--yes", "--endpoint", AWAY];
+    let run = async |verb: &str| home.run(&[&connect[..], &[verb]].concat()).await;
+    assert_eq!(run("--write").await.code, Some(0));
+    let written = home.read(file);
+    for entry in std::fs::read_dir(home.path(".cursor")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "bak") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let refused = run("--undo").await;
+    assert_eq!(refused.code, Some(1), "{}", refused.err);
+    assert!(
+        refused.err.contains(".bak is missing") && refused.err.contains("--remove"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(home.read(file), written);
+    assert_eq!(run("--remove").await.code, Some(0));
+    let left: Value = serde_json::from_str(&home.read(file)).unwrap();
+    assert_eq!(left, json!({"mcpServers": {"a": {"command": "a"}}}));
+}
+
+#[tokio::test]
+async fn an_empty_file_behind_a_link_is_empty_again() {
+    let home = UserHome::new();
+    home.write("dot/mcp.json", "");
+    std::fs::create_dir(home.path(".cursor")).unwrap();
+    let link = home.path(".cursor/mcp.json");
+    std::os::unix::fs::symlink("../dot/mcp.json", &link).unwrap();
+    let connect = ["connect", "cursor", "--yes", "--endpoint", AWAY];
+    let run = async |verb: &str| home.run(&[&connect[..], &[verb]].concat()).await;
+    for verb in ["--undo", "--remove", "--undo"] {
+        let written = run("--write").await;
+        assert_eq!(written.code, Some(0), "{verb}: {}", written.err);
+        assert!(home.read("dot/mcp.json").contains(AWAY), "{verb}");
+        let back = run(verb).await;
+        assert_eq!(back.code, Some(0), "{verb}: {}", back.err);
+        assert_eq!(home.read("dot/mcp.json"), "", "{verb}: {}", back.err);
+    }
+    // A link whose file is gone leads to none again.
+    std::fs::remove_file(home.path("dot/mcp.json")).unwrap();
+    for verb in ["--undo", "--remove"] {
+        let written = run("--write").await;
+        assert_eq!(written.code, Some(0), "{verb}: {}", written.err);
+        assert!(home.read("dot/mcp.json").contains(AWAY), "{verb}");
+        let back = run(verb).await;
+        assert_eq!(back.code, Some(0), "{verb}: {}", back.err);
+        assert!(!home.path("dot/mcp.json").exists(), "{verb}: {}", back.err);
+        assert!(link.is_symlink(), "{verb}");
+    }
+}
+
+#[tokio::test]
 async fn undo_and_remove_need_no_config() {
     let home = UserHome::new();
     let before = r#"{"mcpServers": {"a": {"command": "a"}}}"#;

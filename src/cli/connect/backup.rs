@@ -1,25 +1,29 @@
 //! Copies of clients' files from before a change, each with one from after it.
 //!
 //! Owns their names and their number. Does not decide when one is made. Invariant: a copy is a new
-//! file with the mode of its original, none is empty, and at most five pairs are kept.
+//! file with the mode of its original, at most five pairs are kept, and a missing copy is never
+//! taken for a file that was not there.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use moongate_platform::{file_replacement, foreign_file};
 
 /// Number of pairs that are kept of a file.
 const KEPT_MAX: usize = 5;
 const MARK: &str = ".moongate-";
-/// Ending of the copy from before a change. A file that was not there, or empty, has none.
+/// Ending of the copy from before a change.
 const BEFORE_ENDING: &str = ".bak";
+/// Ending of the empty file in its place, where the file did not exist.
+const ABSENT_ENDING: &str = ".none";
 /// Ending of the copy from after a change. `--undo` compares with it to keep what others wrote
 /// since then.
 const AFTER_ENDING: &str = ".after";
+const ENDINGS: [&str; 3] = [BEFORE_ENDING, ABSENT_ENDING, AFTER_ENDING];
 /// Names that are tried for one copy, a millisecond apart.
 const NAMES_MAX: i64 = 1000;
 /// Largest copy that is read, as for the file itself.
@@ -48,9 +52,9 @@ pub(super) fn backups(file: &Path) -> Vec<FileBackup> {
     let found: BTreeSet<FileBackup> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter_map(|name| {
-            let stem = name
-                .strip_suffix(BEFORE_ENDING)
-                .or_else(|| name.strip_suffix(AFTER_ENDING))?;
+            let stem = ENDINGS
+                .iter()
+                .find_map(|ending| name.strip_suffix(*ending))?;
             stem.starts_with(&start).then(|| FileBackup {
                 start: directory.join(stem),
             })
@@ -60,12 +64,16 @@ pub(super) fn backups(file: &Path) -> Vec<FileBackup> {
     found.into_iter().collect()
 }
 
-/// Keeps the text that a file has before a change.
-pub(super) fn keep(file: &Path, text: &str) -> anyhow::Result<FileBackup> {
+/// Keeps the text that a file has before a change. `None` if there is no file.
+pub(super) fn keep(file: &Path, text: Option<&str>) -> anyhow::Result<FileBackup> {
     keep_at(file, text, jiff::Timestamp::now())
 }
 
-fn keep_at(file: &Path, text: &str, now: jiff::Timestamp) -> anyhow::Result<FileBackup> {
+fn keep_at(file: &Path, text: Option<&str>, now: jiff::Timestamp) -> anyhow::Result<FileBackup> {
+    let ending = match text {
+        Some(_) => BEFORE_ENDING,
+        None => ABSENT_ENDING,
+    };
     for later in 0..NAMES_MAX {
         let time = jiff::Timestamp::from_millisecond(now.as_millisecond() + later)?;
         let time = time
@@ -77,18 +85,18 @@ fn keep_at(file: &Path, text: &str, now: jiff::Timestamp) -> anyhow::Result<File
         let backup = FileBackup {
             start: file.with_file_name(name),
         };
-        let is_taken = [BEFORE_ENDING, AFTER_ENDING]
+        let is_taken = ENDINGS
             .iter()
             .any(|ending| backup.copy(ending).symlink_metadata().is_ok());
         if is_taken {
             continue;
         }
-        match backup.create(BEFORE_ENDING, file, text) {
+        match backup.create(ending, file, text.unwrap_or_default()) {
             // Somebody took the name in this moment.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 return Err(error).with_context(|| {
-                    format!("cannot keep a copy at {}", backup.before_path().display())
+                    format!("cannot keep a copy at {}", backup.copy(ending).display())
                 });
             }
             Ok(()) => return Ok(backup),
@@ -117,12 +125,21 @@ impl FileBackup {
         self.copy(AFTER_ENDING)
     }
 
-    /// Returns the text from before the change. A file that was not there had none.
-    pub(super) fn before(&self) -> anyhow::Result<String> {
+    /// Returns the text from before the change. `None` if the file did not exist.
+    pub(super) fn before(&self) -> anyhow::Result<Option<String>> {
         let path = self.before_path();
         match foreign_file::read_text(&path, COPY_MAX) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            read => read.with_context(|| path.display().to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // Somebody may have deleted the copy, and the file would go with it.
+                let mark = self.copy(ABSENT_ENDING).symlink_metadata();
+                ensure!(
+                    mark.is_ok_and(|found| found.is_file()),
+                    "{} is missing",
+                    path.display()
+                );
+                Ok(None)
+            }
+            read => read.map(Some).with_context(|| path.display().to_string()),
         }
     }
 
@@ -145,10 +162,9 @@ impl FileBackup {
 
     /// Removes both copies.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
-        for path in [self.after_path(), self.before_path()] {
+        for path in [AFTER_ENDING, BEFORE_ENDING, ABSENT_ENDING].map(|ending| self.copy(ending)) {
             match std::fs::remove_file(&path) {
-                // A file that was not there has no copy from before, and older versions made none
-                // from after.
+                // No change has all three.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 removed => removed.with_context(|| path.display().to_string())?,
             }
@@ -159,9 +175,6 @@ impl FileBackup {
     /// Creates a copy, which nobody else may read before it has the mode of the file. Leaves
     /// nothing behind on failure.
     fn create(&self, ending: &str, file: &Path, text: &str) -> std::io::Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
         let path = self.copy(ending);
         // A file or a link that waits at the name is an error: nobody else decides where the text
         // goes.
@@ -194,12 +207,12 @@ mod tests {
         std::fs::write(directory.path().join("mcp.json.moongate-other"), "x").unwrap();
         std::fs::write(&file, "now").unwrap();
         for n in 0..7 {
-            let backup = keep_at(&file, &n.to_string(), time(n)).unwrap();
+            let backup = keep_at(&file, Some(&n.to_string()), time(n)).unwrap();
             backup.keep_after(&file, "after").unwrap();
         }
         let texts: Vec<String> = backups(&file)
             .iter()
-            .map(|backup| backup.before().unwrap())
+            .map(|backup| backup.before().unwrap().unwrap())
             .collect();
         assert_eq!(texts, ["2", "3", "4", "5", "6"]);
         assert_eq!(backups(&file)[0].after().as_deref(), Some("after"));
@@ -208,17 +221,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_not_there_leaves_no_empty_copy() {
+    fn a_file_that_was_not_there_is_marked_and_one_without_a_copy_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("mcp.json");
-        let backup = keep_at(&file, "", time(0)).unwrap();
-        assert_eq!(backups(&file), []);
-        std::fs::write(&file, "new").unwrap();
-        backup.keep_after(&file, "new").unwrap();
-        assert_eq!(backups(&file), std::slice::from_ref(&backup));
-        assert_eq!(backup.before().unwrap(), "");
-        assert!(!backup.before_path().exists());
-        backup.remove().unwrap();
+        for before in [None, Some(String::new()), Some("old".to_owned())] {
+            let backup = keep_at(&file, before.as_deref(), time(0)).unwrap();
+            std::fs::write(&file, "new").unwrap();
+            backup.keep_after(&file, "new").unwrap();
+            assert_eq!(backups(&file), std::slice::from_ref(&backup));
+            assert_eq!(backup.before().unwrap(), before);
+            assert_eq!(backup.before_path().exists(), before.is_some());
+            // Whichever it was, its loss is an error.
+            for ending in [BEFORE_ENDING, ABSENT_ENDING] {
+                let _ = std::fs::remove_file(backup.copy(ending));
+            }
+            let error = backup.before().unwrap_err().to_string();
+            assert!(error.ends_with(".bak is missing"), "{error}");
+            backup.remove().unwrap();
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+        }
+        // A mark alone is a backup, too, and goes with it.
+        keep_at(&file, None, time(0)).unwrap();
+        for backup in backups(&file) {
+            backup.remove().unwrap();
+        }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
@@ -226,13 +252,13 @@ mod tests {
     fn a_copy_from_after_another_change_stays_alone() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("mcp.json");
-        let new = keep_at(&file, "", time(0)).unwrap();
+        let new = keep_at(&file, None, time(0)).unwrap();
         new.keep_after(&file, "new").unwrap();
-        let next = keep_at(&file, "new", time(0)).unwrap();
+        let next = keep_at(&file, Some("new"), time(0)).unwrap();
         assert_ne!(next, new);
         assert_eq!(
             new.before().unwrap(),
-            "",
+            None,
             "its undo brings the other text back"
         );
         assert!(!new.before_path().exists() && next.before_path().exists());
@@ -247,15 +273,15 @@ mod tests {
         let target = directory.path().join("target");
         std::fs::write(&file, "secret").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
-        let waiting = keep_at(&file, "secret", time(0)).unwrap();
+        let waiting = keep_at(&file, Some("secret"), time(0)).unwrap();
         waiting.remove().unwrap();
         symlink(&target, waiting.before_path()).unwrap();
-        let backup = keep_at(&file, "secret", time(0)).unwrap();
+        let backup = keep_at(&file, Some("secret"), time(0)).unwrap();
         assert!(
             !target.exists() && backup != waiting,
             "another name is taken"
         );
-        assert_eq!(backup.before().unwrap(), "secret");
+        assert_eq!(backup.before().unwrap().as_deref(), Some("secret"));
         let mode = std::fs::metadata(backup.before_path())
             .unwrap()
             .permissions()

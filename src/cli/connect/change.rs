@@ -199,6 +199,8 @@ impl ClientFile {
         let before = backup::backups(&path)
             .pop()
             .and_then(|backup| backup.before().ok());
+        let was_absent = before == Some(None);
+        let before = before.map(Option::unwrap_or_default);
         let text = disconnect_text(
             profile,
             name,
@@ -207,7 +209,7 @@ impl ClientFile {
             before.as_deref(),
         )
         .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-        if text.is_empty() {
+        if text.is_empty() && was_absent {
             show(&path, self.text(), &text, None);
             ask(consent)?;
             // Some clients refuse an empty file, and this one was not there before.
@@ -227,13 +229,16 @@ impl ClientFile {
         let backup = backup::backups(&path).pop();
         let backup =
             backup.with_context(|| format!("there is no copy of {} to restore", path.display()))?;
-        let before = backup.before()?;
+        let earlier = backup
+            .before()
+            .context("nothing was changed; remove the entry with --remove or by hand")?;
+        let before = earlier.as_deref().unwrap_or_default();
         let text =
-            self.text_without_change(&backup, &before)
-                .with_context(|| match before.is_empty() {
-                    true => "nothing was changed; the file did not exist before the last change"
+            self.text_without_change(&backup, before)
+                .with_context(|| match earlier {
+                    None => "nothing was changed; the file did not exist before the last change"
                         .to_owned(),
-                    false => {
+                    Some(_) => {
                         let copy = backup.before_path();
                         format!(
                             "nothing was changed; {} is the file from before the last change",
@@ -243,7 +248,7 @@ impl ClientFile {
                 })?;
         show(&path, self.text(), &text, None);
         ask(consent)?;
-        match text.is_empty() {
+        match text.is_empty() && earlier.is_none() {
             // The file was not there before.
             true if path.exists() => self.file.remove()?,
             true => {}
@@ -288,7 +293,8 @@ impl ClientFile {
             std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
         // Kept before the write: without a copy nothing may be changed.
-        let backup = backup::keep(path, self.text())?;
+        let is_new = self.file.tag().is_absent();
+        let backup = backup::keep(path, (!is_new).then_some(self.text()))?;
         if let Err(error) = self.file.write(text) {
             // Without a change there is nothing to undo.
             let _ = backup.remove();
@@ -297,7 +303,7 @@ impl ClientFile {
         backup.keep_after(path, text)?;
         let before = backup.before_path();
         let after = backup.after_path();
-        let copy = match self.text().is_empty() {
+        let copy = match is_new {
             true => "it did not exist before".to_owned(),
             false => format!("a copy from before is {}", before.display()),
         };
