@@ -213,7 +213,7 @@ impl ClientFile {
             show(&path, self.text(), &text, None);
             ask(consent)?;
             // Some clients refuse an empty file, and this one was not there before.
-            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            self.file.remove()?;
             print_message(&format!(
                 "removed {}, which had nothing else",
                 path.display()
@@ -351,4 +351,53 @@ fn masked_entry(profile: &ClientProfile, request: &ConnectRequest) -> anyhow::Re
         .map_err(|error| anyhow::anyhow!("{error}"))?;
     let text = entry.to_string();
     Ok(key_of(request).map_or_else(|| text.clone(), |key| text.replace(key, "***")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use moongate_clients::{ConnectRoute, StartCommand, client};
+
+    const URL: &str = "http://127.0.0.1:8080/mcp";
+    const CONFIRMED: ChangeConsent = ChangeConsent {
+        force: false,
+        confirmed: true,
+    };
+
+    /// Writes our entry into a file of Cursor.
+    fn connect(path: &Path, key: Option<ConnectKey>) -> ClientFile {
+        let request = ConnectRequest {
+            name: "moongate".to_owned(),
+            url: URL.to_owned(),
+            key,
+            route: ConnectRoute::Best,
+            start: StartCommand::program("moongate"),
+        };
+        let file = ClientFile::read(path.to_owned()).unwrap();
+        let own = SelfAddresses::of_url(URL);
+        let cursor = client("cursor").unwrap();
+        file.connect(cursor, &request, &own, CONFIRMED).unwrap()
+    }
+
+    fn disconnect(file: ClientFile) -> anyhow::Result<()> {
+        let own = SelfAddresses::of_url(URL);
+        file.disconnect(client("cursor").unwrap(), "moongate", &own, CONFIRMED)
+    }
+
+    #[test]
+    fn a_file_that_its_client_wrote_meanwhile_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mcp.json");
+        let file = connect(&path, None);
+        let ours = file.text().to_owned();
+        let theirs = "{\"mcpServers\": {\"other\": {\"command\": \"other\"}}}";
+        std::fs::write(&path, theirs).unwrap();
+        let error = disconnect(file).unwrap_err();
+        assert!(error.to_string().contains("has changed"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), theirs);
+        std::fs::write(&path, ours).unwrap();
+        disconnect(ClientFile::read(path.clone()).unwrap()).unwrap();
+        assert!(!path.exists());
+    }
 }
