@@ -165,7 +165,11 @@ pub fn disconnect_text(
     let is_same = match before.is_empty() {
         // An edit leaves braces of a JSON text that was once empty.
         true => matches!(bare.trim(), "" | "{}") || bare.trim() == profile.file_head.trim(),
-        false => edit(format, before, &edits)? == bare,
+        // A text that has the entry itself isn't from before it.
+        false => {
+            read_value(format, before, &entry_path(profile, name))?.is_none()
+                && edit(format, before, &edits)? == bare
+        }
     };
     Ok(if is_same { before.to_owned() } else { without })
 }

@@ -194,11 +194,16 @@ impl ClientFile {
             }
             ExistingEntry::Ours | ExistingEntry::Foreign(_) => {}
         }
-        // The last copy shows what was there before us, such as a file that had no table of
-        // servers.
+        // The last copy without the entry shows what was there before us, such as a file that had
+        // no table of servers. A later one would bring the entry back.
         let before = backup::backups(&path)
-            .pop()
-            .and_then(|backup| backup.before().ok());
+            .into_iter()
+            .rev()
+            .filter_map(|backup| backup.before().ok())
+            .find(|before| {
+                let text = before.as_deref().unwrap_or_default();
+                existing_entry(&path, text, name, own) == ExistingEntry::None
+            });
         let was_absent = before == Some(None);
         let before = before.map(Option::unwrap_or_default);
         let text = disconnect_text(
@@ -399,5 +404,21 @@ mod tests {
         std::fs::write(&path, ours).unwrap();
         disconnect(ClientFile::read(path.clone()).unwrap()).unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_entry_is_removed_even_if_the_last_copy_has_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mcp.json");
+        for before in [None, Some("{\"mcpServers\": {}, \"theme\": \"dark\"}")] {
+            if let Some(before) = before {
+                std::fs::write(&path, before).unwrap();
+            }
+            connect(&path, None);
+            let file = connect(&path, Some(ConnectKey::Value("mg_k".to_owned())));
+            assert!(file.text().contains("mg_k"));
+            disconnect(file).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), before);
+        }
     }
 }
