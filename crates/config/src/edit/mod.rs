@@ -18,6 +18,7 @@ mod overriding;
 mod plain_dollars;
 mod prepared;
 mod refused_settings;
+mod server_layers;
 mod shown_entry;
 mod snippet;
 #[cfg(test)]

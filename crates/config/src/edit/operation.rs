@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::edit_error::ConfigEditError;
 use super::file_entry::{self, FileEntry};
 use super::guarded_settings::{check_new_keys, check_set_key, is_guarded_key};
+use super::server_layers::ServerLayers;
 use super::tool_rules::ToolLists;
 use crate::keys::KeyList;
 use crate::options::LoadOptions;
@@ -309,15 +310,8 @@ fn switch_tools(
     switch: ToolSwitch,
 ) -> Result<EditTarget, ConfigEditError> {
     let entry = strongest_entry(options, server)?;
-    let mut defaults = None;
-    for path in &options.paths {
-        // The last file with the table wins, as it does when the config is loaded.
-        defaults = file_entry::read_tree(options, path)?
-            .child("defaults")
-            .cloned()
-            .or(defaults);
-    }
-    let lists = ToolLists::of(&entry, defaults.as_ref());
+    let layers = ServerLayers::read(options, server, &entry)?;
+    let lists = ToolLists::of(&entry, &layers);
     let edits = match switch {
         ToolSwitch::On => lists.switch_on(tools)?,
         ToolSwitch::Off => lists.switch_off(tools)?,

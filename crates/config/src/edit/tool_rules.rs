@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::edit_error::ConfigEditError;
 use super::file_entry::FileEntry;
 use super::operation::without_references;
-use crate::tree::{ConfigNode, ConfigValue};
+use super::server_layers::ServerLayers;
 
 /// Characters that mean something in a pattern, and can be in a class.
 const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
@@ -25,21 +25,23 @@ pub(super) struct ToolLists<'a> {
     allow: Option<Vec<String>>,
     /// True if the server's own entry has the list.
     has_own_deny: bool,
+    /// True if another list of denied tools holds without the entry's own.
+    inherits_deny: bool,
 }
 
 impl<'a> ToolLists<'a> {
-    /// Reads the lists of an entry. `defaults` are those of the config, which an entry's own list
-    /// replaces.
-    pub(super) fn of(entry: &'a FileEntry, defaults: Option<&ConfigNode>) -> Self {
-        let own_deny = tool_list(Some(&entry.node), "deny");
-        let own_allow = tool_list(Some(&entry.node), "allow");
+    /// Reads the lists of an entry. Its own list replaces the one that the layers have.
+    pub(super) fn of(entry: &'a FileEntry, layers: &ServerLayers<'_>) -> Self {
+        let own_deny = layers.own_tools("deny");
+        let inherited_deny = layers.inherited_tools("deny");
         ToolLists {
             entry,
             has_own_deny: own_deny.is_some(),
-            deny: own_deny
-                .or_else(|| tool_list(defaults, "deny"))
-                .unwrap_or_default(),
-            allow: own_allow.or_else(|| tool_list(defaults, "allow")),
+            inherits_deny: inherited_deny.is_some(),
+            deny: own_deny.or(inherited_deny).unwrap_or_default(),
+            allow: layers
+                .own_tools("allow")
+                .or_else(|| layers.inherited_tools("allow")),
         }
     }
 
@@ -72,8 +74,9 @@ impl<'a> ToolLists<'a> {
         let tools = patterns(tools)?;
         let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
         let mut edits = self.remove_own_denied(&exact);
-        if !edits.is_empty() {
-            // Off and on again leaves the file as it was, without empty tables.
+        // Off and on again leaves the file as it was, without empty tables. Where a list is
+        // inherited, an empty one stays: without it the inherited one would hold again.
+        if !edits.is_empty() && !self.inherits_deny {
             edits.push(self.edit("deny", EditAction::RemoveIfEmpty));
             edits.push(Edit::new(
                 self.entry.key(&["tools"]),
@@ -123,7 +126,7 @@ impl<'a> ToolLists<'a> {
                 .map(|pattern| self.edit("deny", EditAction::AddItem(pattern)))
                 .collect();
         }
-        // An entry's own list replaces that of the defaults, so the new list starts with it.
+        // An entry's own list replaces the inherited one, so the new list starts with it.
         let all = self
             .deny
             .iter()
@@ -163,23 +166,6 @@ fn take(list: &mut Vec<String>, wanted: &BTreeSet<String>) -> impl Iterator<Item
         .partition(|text| wanted.contains(text));
     *list = kept;
     Vec::into_iter(gone)
-}
-
-fn tool_list(options: Option<&ConfigNode>, list: &str) -> Option<Vec<String>> {
-    texts(options?.child("tools")?.child(list)?)
-}
-
-fn texts(node: &ConfigNode) -> Option<Vec<String>> {
-    match &node.value {
-        ConfigValue::List(items) => Some(
-            items
-                .iter()
-                .filter_map(ConfigNode::as_text)
-                .map(str::to_owned)
-                .collect(),
-        ),
-        _ => None,
-    }
 }
 
 /// Compiles the patterns of a file. In the config's values each dollar sign is single.

@@ -56,6 +56,93 @@ fn a_list_of_the_defaults_is_not_lost() {
     );
 }
 
+/// Layers that the server `a` can inherit a list of tools from: their name, what `base.toml` and
+/// `local.toml` add, and a variable. `LIST` stands for the list's key and value.
+const ELSEWHERE: [(&str, &str, &str, &str); 5] = [
+    (
+        "defaults of the same file",
+        "",
+        "[defaults.tools]\nLIST\n",
+        "",
+    ),
+    (
+        "defaults of a weaker file",
+        "[defaults.tools]\nLIST\n",
+        "[defaults]\ntimeout = \"90s\"\n",
+        "",
+    ),
+    (
+        "entry of a weaker file",
+        "[servers.a.tools]\nLIST\n",
+        "",
+        "",
+    ),
+    (
+        "entry of a weaker file that has defaults",
+        "[servers.a.tools]\nLIST\n[defaults.tools]\ndeny = [\"other\"]\n",
+        "",
+        "",
+    ),
+    ("variable", "", "", "MOONGATE_DEFAULTS__TOOLS__"),
+];
+
+/// Creates two files with the server `a`. Its entry in `local.toml` is the one that edits change,
+/// and it inherits a list of tools.
+fn inherited(
+    (_, base, local, variable): (&str, &str, &str, &str),
+    list: &str,
+    patterns: &[&str],
+) -> Scene {
+    let value = json!(patterns).to_string();
+    let with_list = |text: &str| text.replace("LIST", &format!("{list} = {value}"));
+    let base = format!("{TOML}{}", with_list(base));
+    let local = format!("{}[servers.a]\ntitle = \"A\"\n", with_list(local));
+    let mut scene = Scene::of(&[("base.toml", &base), ("local.toml", &local)]);
+    if !variable.is_empty() {
+        let name = format!("{variable}{}", list.to_uppercase());
+        scene.options.env.insert(name, value);
+    }
+    scene
+}
+
+/// Lists which of these tools the server `a` has, by its rules.
+fn enabled<'a>(scene: &Scene, tools: &[&'a str]) -> Vec<&'a str> {
+    let plan = crate::load(&scene.options).unwrap().plan;
+    let rules = &plan.servers[0].presentation.tools;
+    let mut tools = tools.to_vec();
+    tools.retain(|tool| rules.allows_name(tool));
+    tools
+}
+
+#[test]
+fn tools_that_another_layer_denies_stay_off() {
+    let tools = ["create_issue", "delete_repo", "read"];
+    for layer in ELSEWHERE {
+        let scene = inherited(layer, "deny", &["delete_*"]);
+        scene.apply(&off(&["create_issue"])).unwrap();
+        assert_eq!(enabled(&scene, &tools), ["read"], "{}", layer.0);
+        scene.apply(&on(&["create_issue"])).unwrap();
+        assert_eq!(
+            enabled(&scene, &tools),
+            ["create_issue", "read"],
+            "{}",
+            layer.0
+        );
+    }
+}
+
+#[test]
+fn an_emptied_list_does_not_bring_an_inherited_one_back() {
+    let tools = ["delete_repo", "x"];
+    for layer in ELSEWHERE {
+        let scene = inherited(layer, "deny", &["delete_*"]);
+        let own = format!("{}tools.deny = [\"x\"]\n", scene.text("local.toml"));
+        std::fs::write(&scene.options.paths[1], own).unwrap();
+        scene.apply(&on(&["x"])).unwrap();
+        assert_eq!(enabled(&scene, &tools), tools, "{}", layer.0);
+    }
+}
+
 #[test]
 fn a_server_that_lacks_a_variable_here_is_judged_by_its_written_rules() {
     let text = format!("{TOML}env = {{ T = \"${{NOT_SET_HERE}}\" }}\ntools.deny = [\"y\"]\n");
