@@ -70,7 +70,7 @@ fn take_entry(layer: &mut ConfigNode, server: &str) -> Option<ConfigNode> {
 }
 
 /// Reads a list of texts.
-fn texts(node: &ConfigNode) -> Option<Vec<String>> {
+pub(super) fn texts(node: &ConfigNode) -> Option<Vec<String>> {
     let ConfigValue::List(items) = &node.value else {
         return None;
     };

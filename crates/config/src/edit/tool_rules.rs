@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::edit_error::ConfigEditError;
 use super::file_entry::FileEntry;
 use super::operation::without_references;
-use super::server_layers::ServerLayers;
+use super::server_layers::{ServerLayers, texts};
 
 /// Characters that mean something in a pattern, and can be in a class.
 const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
@@ -21,134 +21,199 @@ const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 /// dollar signs doubled.
 pub(super) struct ToolLists<'a> {
     entry: &'a FileEntry,
-    deny: Vec<String>,
-    allow: Option<Vec<String>>,
-    /// True if the server's own entry has the list.
-    has_own_deny: bool,
-    /// True if another list of denied tools holds without the entry's own.
-    inherits_deny: bool,
+    deny: EditedList,
+    allow: Option<EditedList>,
 }
 
 impl<'a> ToolLists<'a> {
     /// Reads the lists of an entry. Its own list replaces the one that the layers have.
     pub(super) fn of(entry: &'a FileEntry, layers: &ServerLayers<'_>) -> Self {
-        let own_deny = layers.own_tools("deny");
-        let inherited_deny = layers.inherited_tools("deny");
         ToolLists {
             entry,
-            has_own_deny: own_deny.is_some(),
-            inherits_deny: inherited_deny.is_some(),
-            deny: own_deny.or(inherited_deny).unwrap_or_default(),
-            allow: layers
-                .own_tools("allow")
-                .or_else(|| layers.inherited_tools("allow")),
+            deny: EditedList::read("deny", entry, layers)
+                .unwrap_or_else(|| EditedList::absent("deny")),
+            allow: EditedList::read("allow", entry, layers),
         }
     }
 
     /// Returns the edits that switch tools off.
     pub(super) fn switch_off(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
         let tools = patterns(tools)?;
-        let exceptions: BTreeSet<String> = tools
-            .iter()
-            .map(|(_, pattern)| format!("!{pattern}"))
-            .collect();
-        let mut edits = self.remove_own_denied(&exceptions);
-        let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
+        self.deny.remove(&exceptions(&tools));
         if let Some(allow) = &mut self.allow {
-            let gone = take(allow, &exact);
-            edits.extend(gone.map(|pattern| self.edit("allow", EditAction::RemoveItem(pattern))));
+            allow.remove(&exact(&tools));
         }
         // Asked after the lists were cleaned: a tool that is off already needs no new pattern.
         let is_on = self.enabled_test()?;
-        let denied = tools
-            .into_iter()
-            .filter(|(tool, _)| is_on(tool))
-            .map(|(_, pattern)| pattern)
-            .collect();
-        edits.extend(self.add_denied(denied));
-        Ok(edits)
+        let denied = tools.into_iter().filter(|(tool, _)| is_on(tool));
+        self.deny.add(denied.map(|(_, pattern)| pattern).collect());
+        Ok(self.into_edits())
     }
 
     /// Returns the edits that switch tools on.
     pub(super) fn switch_on(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
         let tools = patterns(tools)?;
-        let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
-        let mut edits = self.remove_own_denied(&exact);
-        // Off and on again leaves the file as it was, without empty tables. Where a list is
-        // inherited, an empty one stays: without it the inherited one would hold again.
-        if !edits.is_empty() && !self.inherits_deny {
-            edits.push(self.edit("deny", EditAction::RemoveIfEmpty));
-            edits.push(Edit::new(
-                self.entry.key(&["tools"]),
-                EditAction::RemoveIfEmpty,
-            ));
-        }
+        self.deny.remove(&exact(&tools));
+        let entry = self.entry;
+        let emptied = self.deny.is_emptied().then(|| {
+            // Off and on again leaves the file as it was, without empty tables.
+            [&["tools", "deny"][..], &["tools"]]
+                .map(|keys| Edit::new(entry.key(keys), EditAction::RemoveIfEmpty))
+        });
         if let Some(allow) = &mut self.allow {
-            let globs = glob_list(allow)?;
-            let missing = tools
-                .iter()
-                .filter(|(tool, _)| !globs.matches(tool))
-                .map(|(_, pattern)| pattern.clone());
-            let missing: Vec<String> = missing.collect();
-            allow.extend(missing.iter().cloned());
-            edits.extend(
-                missing
-                    .into_iter()
-                    .map(|pattern| self.edit("allow", EditAction::AddItem(pattern))),
-            );
+            allow.remove(&exceptions(&tools));
+            let globs = glob_list(&allow.patterns)?;
+            let missing = tools.iter().filter(|(tool, _)| !globs.matches(tool));
+            allow.add(missing.map(|(_, pattern)| pattern.clone()).collect());
         }
         // A pattern decides about these. It stays, and the tool becomes its exception.
         let is_on = self.enabled_test()?;
-        let exceptions = tools
-            .iter()
-            .filter(|(tool, _)| !is_on(tool))
-            .map(|(_, pattern)| format!("!{pattern}"))
-            .collect();
-        edits.extend(self.add_denied(exceptions));
+        let excepted = tools.iter().filter(|(tool, _)| !is_on(tool));
+        self.deny
+            .add(excepted.map(|(_, pattern)| format!("!{pattern}")).collect());
+        let mut edits = self.into_edits();
+        edits.extend(emptied.into_iter().flatten());
         Ok(edits)
-    }
-
-    /// Takes patterns out of the server's own list of denied tools.
-    fn remove_own_denied(&mut self, wanted: &BTreeSet<String>) -> Vec<Edit> {
-        if !self.has_own_deny {
-            return Vec::new();
-        }
-        let gone = take(&mut self.deny, wanted);
-        gone.map(|pattern| self.edit("deny", EditAction::RemoveItem(pattern)))
-            .collect()
-    }
-
-    /// Adds patterns to the server's own list of denied tools.
-    fn add_denied(&self, patterns: Vec<String>) -> Vec<Edit> {
-        if self.has_own_deny || patterns.is_empty() {
-            return patterns
-                .into_iter()
-                .map(|pattern| self.edit("deny", EditAction::AddItem(pattern)))
-                .collect();
-        }
-        // An entry's own list replaces the inherited one, so the new list starts with it.
-        let all = self
-            .deny
-            .iter()
-            .cloned()
-            .chain(patterns)
-            .map(Value::from)
-            .collect();
-        vec![self.edit("deny", EditAction::Set(all))]
     }
 
     /// Returns a test for the tools that are on.
     fn enabled_test(&self) -> Result<impl Fn(&str) -> bool + use<>, ConfigEditError> {
-        let allow = self.allow.as_deref().map(glob_list).transpose()?;
-        let deny = glob_list(&self.deny)?;
+        let allow = self.allow.as_ref();
+        let allow = allow.map(|allow| glob_list(&allow.patterns)).transpose()?;
+        let deny = glob_list(&self.deny.patterns)?;
         Ok(move |tool: &str| {
             allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.matches(tool)
         })
     }
 
-    fn edit(&self, list: &str, action: EditAction) -> Edit {
-        Edit::new(self.entry.key(&["tools", list]), action)
+    fn into_edits(self) -> Vec<Edit> {
+        let entry = self.entry;
+        let lists = [Some(self.deny), self.allow].into_iter().flatten();
+        lists.flat_map(|list| list.into_edits(entry)).collect()
     }
+}
+
+/// List of patterns, with the changes that are made to it.
+struct EditedList {
+    key: &'static str,
+    /// Patterns after the changes.
+    patterns: Vec<String>,
+    origin: ListOrigin,
+    /// Changes of single patterns.
+    changes: Vec<EditAction>,
+}
+
+/// Layer that a list comes from.
+enum ListOrigin {
+    /// Entry that is edited.
+    Own {
+        /// Patterns under the list's own key. Clients have other keys for more of them.
+        written: Vec<String>,
+        /// True if another list holds once the entry has none.
+        hides_another: bool,
+    },
+    /// Another layer, or none. A list in the entry would replace it as a whole.
+    Inherited,
+}
+
+impl EditedList {
+    fn absent(key: &'static str) -> Self {
+        EditedList {
+            key,
+            patterns: Vec::new(),
+            origin: ListOrigin::Inherited,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Reads the list of an entry, or the one that it inherits.
+    fn read(key: &'static str, entry: &FileEntry, layers: &ServerLayers<'_>) -> Option<Self> {
+        let inherited = layers.inherited_tools(key);
+        let (patterns, origin) = match layers.own_tools(key) {
+            Some(own) => {
+                let tools = entry.node.child("tools");
+                let written = tools.and_then(|tools| tools.child(key)).and_then(texts);
+                let origin = ListOrigin::Own {
+                    written: written.unwrap_or_default(),
+                    hides_another: inherited.is_some(),
+                };
+                (own, origin)
+            }
+            None => (inherited?, ListOrigin::Inherited),
+        };
+        Some(EditedList {
+            patterns,
+            origin,
+            ..EditedList::absent(key)
+        })
+    }
+
+    /// Removes patterns, if they are in the list and an edit can reach them.
+    fn remove(&mut self, wanted: &BTreeSet<String>) {
+        let origin = &self.origin;
+        let (gone, kept) = std::mem::take(&mut self.patterns)
+            .into_iter()
+            .partition(|pattern| wanted.contains(pattern) && origin.is_removable(pattern));
+        self.patterns = kept;
+        self.changes
+            .extend(Vec::into_iter(gone).map(EditAction::RemoveItem));
+    }
+
+    fn add(&mut self, patterns: Vec<String>) {
+        self.patterns.extend(patterns.iter().cloned());
+        self.changes
+            .extend(patterns.into_iter().map(EditAction::AddItem));
+    }
+
+    /// Returns true if patterns were removed, and the entry needs no empty list to hide another.
+    fn is_emptied(&self) -> bool {
+        let hides_none = matches!(
+            self.origin,
+            ListOrigin::Own {
+                hides_another: false,
+                ..
+            }
+        );
+        hides_none && !self.changes.is_empty()
+    }
+
+    fn into_edits(self, entry: &FileEntry) -> Vec<Edit> {
+        let changes = match self.origin {
+            // An entry's own list replaces the inherited one, so the new list starts with it.
+            ListOrigin::Inherited if !self.changes.is_empty() => {
+                vec![EditAction::Set(
+                    self.patterns.into_iter().map(Value::from).collect(),
+                )]
+            }
+            ListOrigin::Inherited | ListOrigin::Own { .. } => self.changes,
+        };
+        let edit = |change| Edit::new(entry.key(&["tools", self.key]), change);
+        changes.into_iter().map(edit).collect()
+    }
+}
+
+impl ListOrigin {
+    /// Returns true for a pattern that an edit can take out of the list.
+    fn is_removable(&self, pattern: &str) -> bool {
+        match self {
+            // A client's file has no escape for dollar signs.
+            ListOrigin::Own { written, .. } => written
+                .iter()
+                .any(|text| text == pattern || *text == pattern.replace("$$", "$")),
+            ListOrigin::Inherited => true,
+        }
+    }
+}
+
+/// Returns the patterns that exclude exactly these tools.
+fn exceptions(tools: &[(&str, String)]) -> BTreeSet<String> {
+    let patterns = tools.iter().map(|(_, pattern)| format!("!{pattern}"));
+    patterns.collect()
+}
+
+/// Returns the patterns that mean exactly these tools.
+fn exact(tools: &[(&str, String)]) -> BTreeSet<String> {
+    tools.iter().map(|(_, pattern)| pattern.clone()).collect()
 }
 
 /// Returns the tools, each once, with its pattern.
@@ -157,15 +222,6 @@ fn patterns(tools: &[String]) -> Result<Vec<(&str, String)>, ConfigEditError> {
     let each = tools.iter().filter(|tool| seen.insert(tool.as_str()));
     each.map(|tool| Ok((tool.as_str(), without_references(&escape(tool)?))))
         .collect()
-}
-
-/// Takes texts out of a list. Returns those that were in it.
-fn take(list: &mut Vec<String>, wanted: &BTreeSet<String>) -> impl Iterator<Item = String> + use<> {
-    let (gone, kept) = std::mem::take(list)
-        .into_iter()
-        .partition(|text| wanted.contains(text));
-    *list = kept;
-    Vec::into_iter(gone)
 }
 
 /// Compiles the patterns of a file. In the config's values each dollar sign is single.

@@ -132,6 +132,47 @@ fn tools_that_another_layer_denies_stay_off() {
 }
 
 #[test]
+fn a_list_of_another_layer_is_where_a_new_one_starts() {
+    let tools = ["create_issue", "get_issue", "list_repos", "rest"];
+    for layer in ELSEWHERE {
+        let scene = inherited(layer, "allow", &["get_*", "list_repos"]);
+        scene.apply(&on(&["create_issue"])).unwrap();
+        let text = scene.text("local.toml");
+        let list = "allow = [\"get_*\", \"list_repos\", \"create_issue\"]";
+        assert!(text.contains(list), "{}: {text}", layer.0);
+        assert_eq!(enabled(&scene, &tools), tools[..3], "{}", layer.0);
+        let scene = inherited(layer, "allow", &["get_*", "list_repos"]);
+        scene.apply(&off(&["list_repos"])).unwrap();
+        assert_eq!(enabled(&scene, &tools), ["get_issue"], "{}", layer.0);
+        scene.apply(&on(&["list_repos"])).unwrap();
+        assert_eq!(enabled(&scene, &tools), tools[1..3], "{}", layer.0);
+    }
+}
+
+#[test]
+fn an_exception_in_an_inherited_list_ends_for_its_server() {
+    let tools = ["delete_repo", "delete_user", "read"];
+    for layer in ELSEWHERE {
+        let scene = inherited(layer, "deny", &["delete_*", "!delete_repo"]);
+        scene.apply(&off(&["delete_repo"])).unwrap();
+        assert_eq!(enabled(&scene, &tools), ["read"], "{}", layer.0);
+        let scene = inherited(layer, "allow", &["*", "!read"]);
+        scene.apply(&on(&["read"])).unwrap();
+        assert_eq!(enabled(&scene, &tools), tools, "{}", layer.0);
+    }
+}
+
+#[test]
+fn a_tool_under_a_client_s_own_key_becomes_an_exception() {
+    let text = CLIENT.replace("\"a\" }", "\"a\", \"disabledTools\": [\"x\", \"y\"] }");
+    let scene = Scene::of(&[("b.json", &text)]);
+    scene.apply(&on(&["x"])).unwrap();
+    assert_eq!(enabled(&scene, &["x", "y", "z"]), ["x", "z"]);
+    scene.apply(&off(&["x", "z"])).unwrap();
+    assert!(enabled(&scene, &["x", "y", "z"]).is_empty());
+}
+
+#[test]
 fn an_emptied_list_does_not_bring_an_inherited_one_back() {
     let tools = ["delete_repo", "x"];
     for layer in ELSEWHERE {
