@@ -96,14 +96,7 @@ impl ConfigOperation {
                     path: entry.path,
                 })
             }
-            ConfigOperation::EnableServer(name) => {
-                let entry = strongest_entry(options, name)?;
-                let edits = enable(&entry, options)?;
-                Ok(EditTarget {
-                    path: entry.path,
-                    edits,
-                })
-            }
+            ConfigOperation::EnableServer(name) => enable(options, name),
             ConfigOperation::DisableServer(name) => {
                 let entry = strongest_entry(options, name)?;
                 // The file keeps its spelling: other clients that read it may know only `disabled`.
@@ -258,18 +251,19 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
     ConfigEditError::new("unknown_server", message)
 }
 
-/// Returns the edits that switch a server on: without a trace if nothing else switches it off.
-fn enable(entry: &FileEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, ConfigEditError> {
-    let off_by_default = default_is(options, "enabled", &ConfigValue::Bool(false))?;
+/// Switches a server on: without a trace if nothing else switches it off.
+fn enable(options: &LoadOptions<'_>, name: &str) -> Result<EditTarget, ConfigEditError> {
+    let entry = strongest_entry(options, name)?;
+    let layers = ServerLayers::read(options, name, &entry)?;
     let has_disabled = entry.node.child("disabled").is_some();
     let has_enabled = entry.node.child("enabled").is_some();
     let mut edits = Vec::new();
     if has_disabled {
         edits.push(Edit::new(entry.key(&["disabled"]), EditAction::Remove));
     }
-    // A server is on unless something says otherwise, so removing the key is enough where no
-    // default says it.
-    if off_by_default || !(has_disabled || has_enabled) {
+    // A server is on unless something says otherwise, so removing the key is enough where no other
+    // layer says it.
+    if layers.is_off_elsewhere() || !(has_disabled || has_enabled) {
         edits.push(Edit::new(
             entry.key(&["enabled"]),
             EditAction::Set(json!(true)),
@@ -277,24 +271,10 @@ fn enable(entry: &FileEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, Con
     } else if has_enabled {
         edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Remove));
     }
-    Ok(edits)
-}
-
-fn default_is(
-    options: &LoadOptions<'_>,
-    key: &str,
-    value: &ConfigValue,
-) -> Result<bool, ConfigEditError> {
-    let mut found = false;
-    for path in &options.paths {
-        if let Some(node) = file_entry::read_tree(options, path)?
-            .child("defaults")
-            .and_then(|defaults| defaults.child(key))
-        {
-            found = node.value == *value;
-        }
-    }
-    Ok(found)
+    Ok(EditTarget {
+        path: entry.path,
+        edits,
+    })
 }
 
 #[derive(Clone, Copy)]

@@ -48,6 +48,11 @@ impl<'a> ServerLayers<'a> {
         Ok(ServerLayers { server, own, rest })
     }
 
+    /// Returns true if the server is off even without what the entry says.
+    pub(super) fn is_off_elsewhere(&self) -> bool {
+        !self.rest.is_used(self.server, &[])
+    }
+
     /// Returns the list of tools that the entry has, lists under a client's keys included.
     pub(super) fn own_tools(&self, list: &str) -> Option<Vec<String>> {
         texts(self.own.as_ref()?.child("tools")?.child(list)?)

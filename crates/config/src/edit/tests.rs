@@ -144,6 +144,44 @@ fn the_last_file_gets_new_servers_and_the_strongest_entry_is_changed() {
 }
 
 #[test]
+fn a_server_that_another_layer_switches_off_is_switched_on_by_its_entry() {
+    let off = format!("{TOML}enabled = false\n");
+    let defaults = format!("[defaults]\nenabled = false\n{TOML}");
+    for (layer, base, variable) in [
+        ("entry of a weaker file", off.as_str(), ""),
+        ("defaults of a weaker file", defaults.as_str(), ""),
+        ("variable", TOML, "MOONGATE_DEFAULTS__ENABLED"),
+    ] {
+        for own in ["title = \"A\"\n", "title = \"A\"\nenabled = false\n"] {
+            let local = format!("[servers.a]\n{own}");
+            let mut scene = Scene::of(&[("base.toml", base), ("local.toml", &local)]);
+            if !variable.is_empty() {
+                let value = "false".to_owned();
+                scene.options.env.insert(variable.to_owned(), value);
+            }
+            scene
+                .apply(&ConfigOperation::EnableServer("a".to_owned()))
+                .unwrap_or_else(|error| panic!("{layer}: {own}: {error}"));
+            let expected = "[servers.a]\ntitle = \"A\"\nenabled = true\n";
+            assert_eq!(scene.text("local.toml"), expected, "{layer}: {own}");
+            let plan = crate::load(&scene.options).unwrap().plan;
+            assert_eq!(plan.servers.len(), 1, "{layer}: {own}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_that_switches_a_server_off_is_named() {
+    let mut scene = Scene::of(&[("a.toml", &format!("{TOML}enabled = false\n"))]);
+    let variable = "MOONGATE_SERVERS__A__ENABLED";
+    let value = "false".to_owned();
+    scene.options.env.insert(variable.to_owned(), value);
+    let enable = ConfigOperation::EnableServer("a".to_owned());
+    let message = refusal_message(&scene.options, enable);
+    assert!(message.contains(variable), "{message}");
+}
+
+#[test]
 fn without_a_file_one_is_begun() {
     let scene = Scene::of(&[]);
     let written = scene.apply(&add("b")).unwrap();
