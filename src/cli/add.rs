@@ -126,10 +126,7 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
     let mut operations: Vec<ConfigOperation> = found
         .servers
         .into_iter()
-        .map(|NewServer { name, settings }| ConfigOperation::AddServer {
-            name,
-            settings: Value::Object(settings),
-        })
+        .map(|NewServer { name, settings }| ConfigOperation::AddServer { name, settings })
         .collect();
     let mut prepared = match args.edit.prepare(&operations) {
         Ok(prepared) => prepared,

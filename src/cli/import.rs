@@ -203,7 +203,7 @@ async fn write(
         .collect();
     operations.extend(new.iter().map(|server| ConfigOperation::AddServer {
         name: server.name.clone(),
-        settings: Value::Object(written_settings(&server.settings)),
+        settings: written_settings(&server.settings),
     }));
     let edited = EditedConfig::of(&args.config);
     if args.dry_run {

@@ -5,7 +5,6 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::Value;
 
 use crate::admin_state::AdminState;
 use crate::change_answer::{changed, refuse};
@@ -57,13 +56,9 @@ async fn operations(
             only: None,
             names,
         } if names.is_empty() => {
-            let operations =
-                servers
-                    .into_iter()
-                    .map(|(name, settings)| ConfigOperation::AddServer {
-                        name,
-                        settings: Value::Object(settings),
-                    });
+            let operations = servers
+                .into_iter()
+                .map(|(name, settings)| ConfigOperation::AddServer { name, settings });
             Ok(operations.collect())
         }
         NewServers {

@@ -197,9 +197,7 @@ impl FoundServers {
         let ConfigOperation::AddServer { settings, .. } = operation else {
             return false;
         };
-        settings
-            .as_object()
-            .is_some_and(|settings| !self.known.guarded_settings(settings).is_empty())
+        !self.known.guarded_settings(settings).is_empty()
     }
 
     /// Returns true if somebody wrote all references of a value.
@@ -240,12 +238,9 @@ impl FoundServers {
 
 /// Returns the operation that adds a server.
 pub(super) fn add_operation(row: &ImportRow) -> ConfigOperation {
-    let settings = Value::Object(moongate_clients::import::written_settings(
-        &row.server.settings,
-    ));
     ConfigOperation::AddServer {
         name: row.server.name.clone(),
-        settings,
+        settings: moongate_clients::import::written_settings(&row.server.settings),
     }
 }
 

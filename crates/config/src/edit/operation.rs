@@ -27,7 +27,7 @@ pub enum ConfigOperation {
         /// Name of the new server.
         name: String,
         /// Settings, as an entry of `servers` has them.
-        settings: Value,
+        settings: Map<String, Value>,
     },
     /// Removes a server's entry.
     RemoveServer(String),
@@ -136,15 +136,9 @@ fn add_server(
     options: &LoadOptions<'_>,
     created: Option<&Path>,
     name: &str,
-    settings: &Value,
+    settings: &Map<String, Value>,
 ) -> Result<EditTarget, ConfigEditError> {
-    let Some(members) = settings.as_object() else {
-        return Err(ConfigEditError::new(
-            "bad_value",
-            format!("the settings of {name} must be a table"),
-        ));
-    };
-    check_new_keys(members)?;
+    check_new_keys(settings)?;
     if let Some(wrong) = server_names::name_problem(name) {
         let other = server_names::legal_name(name)
             .map(|name| format!("; call it {name}"))
@@ -168,7 +162,10 @@ fn add_server(
     steps.push(PathStep::from(name));
     Ok(EditTarget {
         path,
-        edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))],
+        edits: vec![Edit::new(
+            steps,
+            EditAction::Set(Value::Object(settings.clone())),
+        )],
     })
 }
 

@@ -50,10 +50,7 @@ impl OperatorRights {
     /// Lists the settings of an operation that need the permission.
     fn wanted_settings(&self, operation: &ConfigOperation) -> Vec<GuardedSetting> {
         match operation {
-            ConfigOperation::AddServer { settings, .. } => settings
-                .as_object()
-                .map(|settings| self.known.guarded_settings(settings))
-                .unwrap_or_default(),
+            ConfigOperation::AddServer { settings, .. } => self.known.guarded_settings(settings),
             ConfigOperation::SetKeys { values, .. } => values
                 .keys()
                 .filter(|key| is_guarded_key(key))

@@ -53,8 +53,12 @@ impl Scene {
 fn add(name: &str) -> ConfigOperation {
     ConfigOperation::AddServer {
         name: name.to_owned(),
-        settings: json!({ "url": "https://b.example/mcp" }),
+        settings: members(&json!({ "url": "https://b.example/mcp" })),
     }
+}
+
+fn members(table: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
+    table.as_object().unwrap().clone()
 }
 
 fn off(tools: &[&str]) -> ConfigOperation {
@@ -198,7 +202,7 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let scene = Scene::of(&[("a.toml", TOML)]);
     let bad = ConfigOperation::AddServer {
         name: "b".to_owned(),
-        settings: json!({ "url": "ftp://x" }),
+        settings: members(&json!({ "url": "ftp://x" })),
     };
     for (operation, code) in [
         (add("a"), "already_there"),

@@ -107,7 +107,7 @@ fn every_entry_can_be_added_without_any_advice_against_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("moongate.toml");
     for server in popular_servers() {
-        let settings = Value::Object(server.settings(&dummy_arguments(server)).unwrap());
+        let settings = server.settings(&dummy_arguments(server)).unwrap();
         let operation = ConfigOperation::AddServer {
             name: server.name.clone(),
             settings,

@@ -50,12 +50,12 @@ fn a_client_s_spelling_is_a_reference_all_the_same() {
 fn add_url(url: &str) -> ConfigOperation {
     ConfigOperation::AddServer {
         name: "b".to_owned(),
-        settings: json!({ "url": url }),
+        settings: members(&json!({ "url": url })),
     }
 }
 
 fn describe(text: &str) -> ConfigOperation {
-    let values = json!({ "description": text }).as_object().unwrap().clone();
+    let values = members(&json!({ "description": text }));
     ConfigOperation::SetKeys {
         server: "a".to_owned(),
         values,
@@ -88,7 +88,7 @@ fn client_file(kind: &str, evil: &serde_json::Value) -> String {
 fn add_typed(kind: &str) -> ConfigOperation {
     ConfigOperation::AddServer {
         name: "b".to_owned(),
-        settings: json!({ "url": "http://127.0.0.1:9/mcp", "type": kind }),
+        settings: members(&json!({ "url": "http://127.0.0.1:9/mcp", "type": kind })),
     }
 }
 
@@ -205,7 +205,7 @@ fn dollar_signs_are_written_as_the_file_s_format_has_them() {
         scene
             .apply(&ConfigOperation::AddServer {
                 name: "b".to_owned(),
-                settings,
+                settings: members(&settings),
             })
             .unwrap();
         let after = scene.text(file);
@@ -239,7 +239,7 @@ fn a_server_of_variables_is_there_already() {
     let settings = json!({ "proxy": "http://evil.example:3128" });
     let merged = ConfigOperation::AddServer {
         name: "ledger".to_owned(),
-        settings,
+        settings: members(&settings),
     };
     let permitted = AdminEdits {
         allow_commands: true,
@@ -287,11 +287,11 @@ fn a_refusal_names_every_setting_that_is_refused() {
     assert!(message.starts_with(&expected), "{message}");
     let message = refusal_message(&[ConfigOperation::AddServer {
         name: "b".to_owned(),
-        settings: json!({
+        settings: members(&json!({
             "url": "https://b.example/mcp",
             "headers": { "X": "${TOKEN}" },
             "env": { "A": "${OTHER}" },
-        }),
+        })),
     }]);
     let expected = format!("`env` of b decides {power}; `headers.X` of b uses TOKEN, which ");
     assert!(message.starts_with(&expected), "{message}");
@@ -304,7 +304,7 @@ fn a_refusal_of_many_settings_stays_short() {
         .collect();
     let message = refusal_message(&[ConfigOperation::AddServer {
         name: "b".to_owned(),
-        settings: json!({ "url": "https://b.example/mcp", "headers": headers }),
+        settings: members(&json!({ "url": "https://b.example/mcp", "headers": headers })),
     }]);
     assert!(message.contains("`headers.X9` of b decide"), "{message}");
     assert!(!message.contains("`headers.X10`"), "{message}");
