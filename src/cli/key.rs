@@ -7,13 +7,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use serde::Serialize;
-
 use crate::cli::admin::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::process::{block_on, print_message};
 use moongate_access::auth::{AdminRole, KeyHash, is_key_name, new_key};
-use moongate_config::edit::{ConfigOperation, KeyList, without_references};
+use moongate_config::edit::{ConfigOperation, KeyEntry, KeyList, key_toml};
 
 /// Message about the first key of clients.
 pub(super) const FIRST_KEY: &str = "this is the first key: from now on, every client needs one";
@@ -62,19 +60,24 @@ pub fn run(args: KeyArgs) -> ExitCode {
     }
     let key = new_key();
     // The entry first, so that the key is the last line on a screen.
-    let table = if admin {
-        KeyTable::Admin
+    let list = if admin {
+        KeyList::Operators
     } else {
-        KeyTable::Clients
+        KeyList::Clients
     };
+    let entry = key_entry(list, name, &key);
     if write {
-        let written = block_on(write_entry(table, name, key.clone(), config));
+        let written = block_on(write_entry(list, entry, config));
         if written != ExitCode::SUCCESS {
             return written;
         }
-    } else {
+    } else if let Some(lines) = lines_to_add(list, &entry) {
         // A closed standard error isn't a failure: the key is what a script reads.
-        let _ = write!(std::io::stderr(), "{}", entry(table, &name, &key));
+        let _ = write!(std::io::stderr(), "{lines}");
+    } else {
+        // Without its entry, no gateway would accept the key.
+        let _ = writeln!(std::io::stderr(), "the key has no entry in TOML");
+        return ExitCode::FAILURE;
     }
     match writeln!(std::io::stdout(), "{key}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -84,17 +87,11 @@ pub fn run(args: KeyArgs) -> ExitCode {
 
 /// Writes the entry of a key into the config.
 async fn write_entry(
-    table: KeyTable,
-    name: String,
-    key: String,
+    list: KeyList,
+    entry: KeyEntry,
     config: EditedConfig,
 ) -> anyhow::Result<ExitCode> {
-    let list = match table {
-        KeyTable::Clients => KeyList::Clients,
-        KeyTable::Admin => KeyList::Operators,
-    };
-    let entry = entry_value(list, &name, &key);
-    let operation = ConfigOperation::AddKey { list, entry };
+    let operation = ConfigOperation::AddKey { list, key: entry };
     let prepared = config
         .prepare(std::slice::from_ref(&operation))
         .ok()
@@ -114,61 +111,51 @@ async fn write_entry(
     Ok(code)
 }
 
-/// Entry of a key in the config.
-#[derive(Serialize)]
-struct KeyEntry {
-    name: String,
-    hash: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    role: Option<&'static str>,
+/// Returns the entry of a new key.
+fn key_entry(list: KeyList, name: String, key: &str) -> KeyEntry {
+    KeyEntry {
+        role: (list == KeyList::Operators).then_some(AdminRole::Operate),
+        ..KeyEntry::new(name, KeyHash::of(key))
+    }
 }
 
-/// Returns the entry of a key, as an edit of the config takes it.
-pub(super) fn entry_value(list: KeyList, name: &str, key: &str) -> serde_json::Value {
-    let entry = KeyEntry {
-        // A dollar sign is doubled, or it would start a reference.
-        name: without_references(name),
-        hash: KeyHash::of(key).to_string(),
-        role: (list == KeyList::Operators).then(|| AdminRole::Operate.name()),
+/// Returns the lines that a person adds to the config.
+fn lines_to_add(list: KeyList, entry: &KeyEntry) -> Option<String> {
+    let toml = key_toml(list, entry)?;
+    // The role comes last, and its line shows the other one.
+    let other_role = match entry.role {
+        Some(AdminRole::Operate) => format!("  # or {:?}", AdminRole::View.name()),
+        Some(AdminRole::View) | None => String::new(),
     };
-    serde_json::to_value(entry).unwrap_or_default()
-}
-
-/// Table of the config that a key goes into.
-#[derive(Clone, Copy)]
-enum KeyTable {
-    Clients,
-    Admin,
-}
-
-/// Returns the config's entry for a key.
-fn entry(table: KeyTable, name: &str, key: &str) -> String {
-    // A JSON string is a TOML string, too. A dollar sign is doubled, or it would start a reference.
-    let name = serde_json::Value::from(name.replace('$', "$$")).to_string();
-    let hash = KeyHash::of(key);
-    let (table, role) = match table {
-        KeyTable::Clients => ("auth.keys", ""),
-        KeyTable::Admin => ("admin.keys", "role = \"operate\"  # or \"view\"\n"),
-    };
-    format!(
-        "# Add this to the config; the key itself is shown only this once.\n[[{table}]]\nname = \
-         {name}\nhash = \"{hash}\"\n{role}\n"
-    )
+    Some(format!(
+        "# Add this to the config; the key itself is shown only this once.\n{}{other_role}\n\n",
+        toml.trim_end()
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns the lines for a key of this list.
+    fn lines(list: KeyList, name: &str) -> String {
+        lines_to_add(list, &key_entry(list, name.to_owned(), "mg_key")).unwrap()
+    }
+
     #[test]
     fn the_entry_has_the_hash_and_not_the_key() {
-        let operator = entry(KeyTable::Admin, "me", "mg_key");
-        assert!(
-            operator.contains("[[admin.keys]]\nname = \"me\"\n")
-                && operator.contains("role = \"operate\"")
+        let hash = KeyHash::of("mg_key");
+        let advice = "# Add this to the config; the key itself is shown only this once.\n";
+        assert_eq!(
+            lines(KeyList::Operators, "me"),
+            format!(
+                "{advice}[[admin.keys]]\nname = \"me\"\nhash = \"{hash}\"\nrole = \"operate\"  # \
+                 or \"view\"\n\n"
+            )
         );
-        let entry = entry(KeyTable::Clients, "a \"b\"", "mg_key");
-        assert!(entry.contains("name = \"a \\\"b\\\"\"\n"));
-        assert!(entry.contains(&KeyHash::of("mg_key").to_string()) && !entry.contains("mg_key"));
+        assert_eq!(
+            lines(KeyList::Clients, "a \"b\" $c"),
+            format!("{advice}[[auth.keys]]\nname = \"a \\\"b\\\" $$c\"\nhash = \"{hash}\"\n\n")
+        );
     }
 }

@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Map, Value};
 
 use crate::admin_state::AdminState;
 use crate::change_answer::{changed, refuse};
@@ -22,13 +21,13 @@ use crate::json_body::JsonBody;
 use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
 use crate::written_time::timestamp_to_second;
-use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
+use moongate_access::auth::{AdminKey, AdminRole, KeyHash, KeySettings, is_key_name, new_key};
 use moongate_api::{
     ClientKey, EntrySource, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey,
     NewKeyReport, OperatorKey,
 };
 use moongate_config::RateSetting;
-use moongate_config::edit::{ConfigOperation, KeyList, without_references};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, KeyEntry, KeyList};
 use moongate_listener::json_response;
 
 /// Returns the list of the config that a request names.
@@ -131,11 +130,11 @@ pub(super) async fn make_key(
     let key = new_key();
     let entry = match entry(&wanted, &key) {
         Ok(entry) => entry,
-        Err((code, message)) => return json_response(StatusCode::BAD_REQUEST, code, &message),
+        Err(error) => return refuse(&admin, &ChangeRefusal::from(error)),
     };
     let list = config_list(wanted.list);
     let name = wanted.name;
-    let change = ChangeKind::Edit(vec![ConfigOperation::AddKey { list, entry }]);
+    let change = ChangeKind::Edit(vec![ConfigOperation::AddKey { list, key: entry }]);
     let was_closed = list == KeyList::Clients && !admin.listener_state.load().auth.is_open();
     let change = match request_change(&admin, change, terms).await {
         Ok(change) => change,
@@ -168,7 +167,7 @@ fn with_command(mut refusal: ChangeRefusal, name: &str, list: KeyList) -> Change
 }
 
 /// Returns the config's entry of a key, or the reason why there can be none.
-fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
+fn entry(wanted: &NewKey, key: &str) -> Result<KeyEntry, ConfigEditError> {
     let NewKey {
         name,
         list,
@@ -179,56 +178,42 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
         expires,
     } = wanted;
     if !is_key_name(name) {
-        return Err((
+        return Err(ConfigEditError::new(
             "bad_name",
-            "`name` must have 1 to 64 characters and no control characters".to_owned(),
+            "`name` must have 1 to 64 characters and no control characters",
         ));
     }
-    let mut entry = Map::from_iter([
-        ("name".to_owned(), literal(name)),
-        ("hash".to_owned(), KeyHash::of(key).to_string().into()),
-    ]);
     let given = [
-        ("role", role.as_deref().map(literal), KeyListName::Operators),
-        (
-            "views",
-            views.as_deref().map(literals),
-            KeyListName::Clients,
-        ),
-        (
-            "tools",
-            tools.as_deref().map(literals),
-            KeyListName::Clients,
-        ),
-        ("rate", rate.as_deref().map(literal), KeyListName::Clients),
-        (
-            "expires",
-            expires.as_deref().map(literal),
-            KeyListName::Clients,
-        ),
+        ("role", role.is_some(), KeyListName::Operators),
+        ("views", views.is_some(), KeyListName::Clients),
+        ("tools", tools.is_some(), KeyListName::Clients),
+        ("rate", rate.is_some(), KeyListName::Clients),
+        ("expires", expires.is_some(), KeyListName::Clients),
     ];
-    for (member, value, of) in given {
-        match value {
-            Some(_) if of != *list => {
-                return Err((
-                    "bad_value",
-                    format!("`{member}` is only for keys of {}; leave it out", of.name()),
-                ));
-            }
-            Some(value) => drop(entry.insert(member.to_owned(), value)),
-            None => {}
-        }
+    let foreign = given
+        .into_iter()
+        .find(|(_, is_given, of)| *is_given && of != list);
+    if let Some((member, _, of)) = foreign {
+        let of = of.name();
+        let message = format!("`{member}` is only for keys of {of}; leave it out");
+        return Err(ConfigEditError::new("bad_value", message));
     }
-    Ok(Value::Object(entry))
+    let role = role.as_deref().map(parse_role).transpose()?;
+    Ok(KeyEntry {
+        role,
+        views: views.clone(),
+        tools: tools.clone(),
+        rate: rate.clone(),
+        expires: expires.clone(),
+        ..KeyEntry::new(name, KeyHash::of(key))
+    })
 }
 
-/// Returns a text that the config reads as it is, without variables.
-fn literal(text: &str) -> Value {
-    without_references(text).into()
-}
-
-fn literals(texts: &[String]) -> Value {
-    texts.iter().map(|text| without_references(text)).collect()
+fn parse_role(role: &str) -> Result<AdminRole, ConfigEditError> {
+    AdminRole::parse(role).ok_or_else(|| {
+        let message = format!("`role`: {role:?} must be \"view\" or \"operate\"");
+        ConfigEditError::new("problems", message)
+    })
 }
 
 /// Handles `DELETE /api/v1/keys/{name}`.

@@ -423,23 +423,22 @@ fn check_operators(operation: &ConfigOperation, plan: &Plan) -> Result<(), Confi
 fn check_expiry(operation: &ConfigOperation, plan: &Plan) -> Result<(), ConfigEditError> {
     let ConfigOperation::AddKey {
         list: KeyList::Clients,
-        entry,
+        key: new,
     } = operation
     else {
         return Ok(());
     };
-    let name = entry["name"]
-        .as_str()
-        .unwrap_or_default()
-        .replace("$$", "$");
-    let key = plan.auth.keys.iter().find(|key| key.name == name);
+    let key = plan.auth.keys.iter().find(|key| key.name == new.name);
     match key
         .and_then(|key| key.expires)
         .filter(|at| *at <= jiff::Timestamp::now())
     {
         Some(_) => Err(ConfigEditError::new(
             "bad_value",
-            format!("`expires`: {} has passed", entry["expires"]),
+            format!(
+                "`expires`: {:?} has passed",
+                new.expires.as_deref().unwrap_or_default()
+            ),
         )),
         None => Ok(()),
     }

@@ -9,9 +9,9 @@ use super::args::{ConnectArgs, DEFAULT_VARIABLE};
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::key;
 use crate::cli::process::print_message;
-use moongate_access::auth::{is_key_name, new_key};
+use moongate_access::auth::{KeyHash, is_key_name, new_key};
 use moongate_clients::ConnectKey;
-use moongate_config::edit::{ConfigOperation, KeyList};
+use moongate_config::edit::{ConfigOperation, KeyEntry, KeyList};
 
 /// Key that the config does not have yet.
 pub(super) struct NewClientKey {
@@ -29,10 +29,9 @@ impl NewClientKey {
             "--key: a key's name has 1 to 64 characters"
         );
         let value = new_key();
-        let entry = key::entry_value(KeyList::Clients, name, &value);
         let operation = ConfigOperation::AddKey {
             list: KeyList::Clients,
-            entry,
+            key: KeyEntry::new(name, KeyHash::of(&value)),
         };
         let edited = EditedConfig::of(&args.config);
         edited.prepare(std::slice::from_ref(&operation))?;

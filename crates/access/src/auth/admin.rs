@@ -49,6 +49,12 @@ pub enum MetricsAccess {
 }
 
 impl AdminRole {
+    /// Parses the name in the config.
+    pub fn parse(name: &str) -> Option<AdminRole> {
+        let roles = [AdminRole::View, AdminRole::Operate];
+        roles.into_iter().find(|role| role.name() == name)
+    }
+
     /// Returns the name in the config.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,7 +7,8 @@ use moongate_access::policy::GlobList;
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
-use super::operation::{ConfigOperation, without_references, written_value};
+use super::literal_text::without_references;
+use super::operation::{ConfigOperation, written_value};
 use super::overriding::EditedConfig;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
@@ -56,7 +57,7 @@ impl ConfigOperation {
                 let keys: Vec<&str> = values.keys().map(String::as_str).collect();
                 format!("changed {} of {server}", keys.join(", "))
             }
-            ConfigOperation::AddKey { entry, .. } => format!("added the key {:?}", key_name(entry)),
+            ConfigOperation::AddKey { key, .. } => format!("added the key {:?}", key.name),
             ConfigOperation::SetEnvFile(path) => format!("set the env file to {path}"),
             ConfigOperation::RequireKeys(_) => "required a key for every client".to_owned(),
             ConfigOperation::RemoveKey(_, name) => format!("removed the key {name:?}"),
@@ -105,7 +106,7 @@ impl ConfigOperation {
             ConfigOperation::SetEnvFile(path) => {
                 loaded.resolved()["gateway"]["env_file"] == without_references(path)
             }
-            ConfigOperation::AddKey { list, entry } => has_key(loaded, *list, &key_name(entry)),
+            ConfigOperation::AddKey { list, key } => has_key(loaded, *list, &key.name),
             ConfigOperation::RequireKeys(_) => loaded.plan.auth.required,
             ConfigOperation::RemoveKey(list, name) => !has_key(loaded, *list, name),
         };
@@ -140,14 +141,6 @@ fn has_key(loaded: &LoadedConfig, list: KeyList, name: &str) -> bool {
         KeyList::Clients => plan.auth.keys.iter().any(|key| key.name == name),
         KeyList::Operators => plan.admin_access.keys.iter().any(|key| key.name == name),
     }
-}
-
-/// Returns the name of a new key. The entry has its dollar signs doubled.
-fn key_name(entry: &Value) -> String {
-    entry["name"]
-        .as_str()
-        .unwrap_or_default()
-        .replace("$$", "$")
 }
 
 /// Names one tool, or counts several.

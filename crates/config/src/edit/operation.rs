@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 use super::edit_error::ConfigEditError;
 use super::file_entry::{self, FileEntry};
 use super::guarded_settings::{check_new_keys, check_set_key, is_guarded_key};
+use super::key_entry::{KeyEntry, key_path};
+use super::literal_text::without_references;
 use super::server_layers::ServerLayers;
 use super::tool_rules::ToolLists;
 use crate::keys::KeyList;
@@ -51,8 +53,8 @@ pub enum ConfigOperation {
     AddKey {
         /// List that it goes into.
         list: KeyList,
-        /// Entry: `name`, `hash` and what else the list knows.
-        entry: Value,
+        /// Entry of the key.
+        key: KeyEntry,
     },
     /// Names the file that variables are read from, `gateway.env_file`.
     SetEnvFile(String),
@@ -121,7 +123,7 @@ impl ConfigOperation {
                 switch_tools(options, server, tools, ToolSwitch::Off)
             }
             ConfigOperation::SetKeys { server, values } => set_keys(options, server, values),
-            ConfigOperation::AddKey { list, entry } => add_key(options, created, *list, entry),
+            ConfigOperation::AddKey { list, key } => add_key(options, created, *list, key),
             ConfigOperation::SetEnvFile(path) => Ok(EditTarget {
                 path: last_file(options, created)?,
                 edits: vec![env_file_edit(path)],
@@ -337,19 +339,6 @@ pub(super) fn written_value(key: &str, value: &Value) -> Value {
     }
 }
 
-/// Doubles each dollar sign: one alone would start a reference to a variable or a file.
-pub fn without_references(text: &str) -> String {
-    text.replace('$', "$$")
-}
-
-fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
-    let item = PathStep::Item {
-        field: "name".to_owned(),
-        value: name.to_owned(),
-    };
-    vec![PathStep::from(list.table()), PathStep::from("keys"), item]
-}
-
 /// Finds the file whose list has a key, and the key's name as the file has it.
 fn file_with_key(
     options: &LoadOptions<'_>,
@@ -382,24 +371,20 @@ fn add_key(
     options: &LoadOptions<'_>,
     created: Option<&Path>,
     list: KeyList,
-    entry: &Value,
+    key: &KeyEntry,
 ) -> Result<EditTarget, ConfigEditError> {
-    let name = entry["name"].as_str().unwrap_or_default();
-    if file_with_key(options, list, &name.replace("$$", "$"))?.is_some() {
+    if file_with_key(options, list, &key.name)?.is_some() {
         // The old key would no longer work.
         let message = format!(
-            "the key {name:?} already exists in {}.keys: choose another name",
+            "the key {:?} already exists in {}.keys: choose another name",
+            key.name,
             list.table()
         );
         return Err(ConfigEditError::new("already_there", message));
     }
-    let edits = vec![Edit::new(
-        key_path(list, name),
-        EditAction::Set(entry.clone()),
-    )];
     Ok(EditTarget {
         path: last_file(options, created)?,
-        edits,
+        edits: vec![key.edit(list)],
     })
 }
 

@@ -5,6 +5,7 @@ mod tool_switches;
 
 use std::path::PathBuf;
 
+use moongate_access::auth::KeyHash;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -59,6 +60,10 @@ fn add(name: &str) -> ConfigOperation {
 
 fn members(table: &serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
     table.as_object().unwrap().clone()
+}
+
+fn key(name: &str) -> KeyEntry {
+    KeyEntry::new(name, KeyHash::of("mg_key"))
 }
 
 fn off(tools: &[&str]) -> ConfigOperation {
@@ -250,18 +255,17 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
 
 #[test]
 fn keys_are_added_and_removed_by_name() {
-    let hash = format!("sha256:{}", "0".repeat(64));
-    let entry = json!({ "name": "laptop", "hash": hash });
+    let key = key("laptop");
     for (file, text) in [("a.toml", TOML), ("a.yaml", YAML), ("a.json", JSON)] {
         for list in [KeyList::Clients, KeyList::Operators] {
             let scene = Scene::of(&[(file, text)]);
             scene
                 .apply(&ConfigOperation::AddKey {
                     list,
-                    entry: entry.clone(),
+                    key: key.clone(),
                 })
                 .unwrap();
-            assert!(scene.text(file).contains(&hash));
+            assert!(scene.text(file).contains(&key.hash.to_string()));
             scene
                 .apply(&ConfigOperation::RemoveKey(list, "laptop".to_owned()))
                 .unwrap();
@@ -302,11 +306,10 @@ fn a_config_that_was_broken_before_is_not_blamed_on_the_edit() {
 #[test]
 fn a_key_that_was_not_written_leaves_no_hash_to_paste() {
     let scene = Scene::of(&[("a.toml", "[servers.a\n")]);
-    let entry = json!({ "name": "laptop", "hash": format!("sha256:{}", "0".repeat(64)) });
     let error = scene
         .apply(&ConfigOperation::AddKey {
             list: KeyList::Clients,
-            entry,
+            key: key("laptop"),
         })
         .unwrap_err();
     assert_eq!(error.snippet, None, "{error}");

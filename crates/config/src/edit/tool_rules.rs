@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::edit_error::ConfigEditError;
 use super::file_entry::FileEntry;
-use super::operation::without_references;
+use super::literal_text::without_references;
 use super::server_layers::{ServerLayers, texts};
 
 /// Characters that mean something in a pattern, and can be in a class.
