@@ -8,6 +8,7 @@ mod edit_error;
 mod effect;
 mod entry_lines;
 mod file_entry;
+mod file_keys;
 mod guarded_settings;
 mod history;
 mod key_entry;

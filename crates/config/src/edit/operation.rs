@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::edit_error::ConfigEditError;
 use super::file_entry::{self, FileEntry};
+use super::file_keys::FileKeys;
 use super::guarded_settings::{check_new_keys, check_set_key, is_guarded_key};
 use super::key_entry::{KeyEntry, key_path};
 use super::literal_text::without_references;
@@ -19,7 +20,6 @@ use crate::keys::KeyList;
 use crate::options::LoadOptions;
 use crate::server_names;
 use crate::suggest::alternatives;
-use crate::tree::ConfigValue;
 
 /// Operation on the config.
 #[derive(Clone, Debug, PartialEq)]
@@ -339,41 +339,17 @@ pub(super) fn written_value(key: &str, value: &Value) -> Value {
     }
 }
 
-/// Finds the file whose list has a key, and the key's name as the file has it.
-fn file_with_key(
-    options: &LoadOptions<'_>,
-    list: KeyList,
-    name: &str,
-) -> Result<Option<(PathBuf, String)>, ConfigEditError> {
-    let written = without_references(name);
-    // The last file is searched first, since its entry is the one that counts.
-    for path in options.paths.iter().rev() {
-        let tree = file_entry::read_tree(options, path)?;
-        let keys = tree
-            .child(list.table())
-            .and_then(|table| table.child("keys"));
-        let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else {
-            continue;
-        };
-        let names = keys.iter().filter_map(|key| key.child("name")?.as_text());
-        // A dollar sign that starts no reference may also be single in the file.
-        if let Some(found) = names
-            .into_iter()
-            .find(|found| *found == written || *found == name)
-        {
-            return Ok(Some((path.clone(), found.to_owned())));
-        }
-    }
-    Ok(None)
-}
-
 fn add_key(
     options: &LoadOptions<'_>,
     created: Option<&Path>,
     list: KeyList,
     key: &KeyEntry,
 ) -> Result<EditTarget, ConfigEditError> {
-    if file_with_key(options, list, &key.name)?.is_some() {
+    let lists = FileKeys::read_all(options, list)?;
+    if lists
+        .iter()
+        .any(|keys| keys.written_name(&key.name).is_some())
+    {
         // The old key would no longer work.
         let message = format!(
             "the key {:?} already exists in {}.keys: choose another name",
@@ -382,8 +358,13 @@ fn add_key(
         );
         return Err(ConfigEditError::new("already_there", message));
     }
+    // A list in a stronger file would replace the one that counts, and its keys would end.
+    let path = match lists.last() {
+        Some(keys) => keys.path.clone(),
+        None => last_file(options, created)?,
+    };
     Ok(EditTarget {
-        path: last_file(options, created)?,
+        path,
         edits: vec![key.edit(list)],
     })
 }
@@ -393,8 +374,10 @@ fn require_keys(
     created: Option<&Path>,
     name: &str,
 ) -> Result<EditTarget, ConfigEditError> {
-    let path = match file_with_key(options, KeyList::Clients, name)? {
-        Some((path, _)) => path,
+    let lists = FileKeys::read_all(options, KeyList::Clients)?;
+    let with_key = lists.iter().rfind(|keys| keys.written_name(name).is_some());
+    let path = match with_key {
+        Some(keys) => keys.path.clone(),
         None => last_file(options, created)?,
     };
     let steps = [KeyList::Clients.table(), "required"].map(PathStep::from);
@@ -409,17 +392,38 @@ fn remove_key(
     list: KeyList,
     name: &str,
 ) -> Result<EditTarget, ConfigEditError> {
-    let Some((path, written)) = file_with_key(options, list, name)? else {
+    let lists = FileKeys::read_all(options, list)?;
+    // The last file is searched first, since its entry is the one that counts.
+    let found = lists
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(at, keys)| Some((at, keys, keys.written_name(name)?)));
+    let Some((at, keys, written)) = found else {
         let message = format!("no config file has a key {name:?} in {}.keys", list.table());
         return Err(ConfigEditError::new("unknown_key", message));
     };
+    if let Some(weaker) = lists[..at].last()
+        && keys.is_single()
+    {
+        let message = format!(
+            "{name:?} is the last key in {}, and those of {} would be valid without it: remove \
+             them first",
+            keys.path.display(),
+            weaker.path.display()
+        );
+        return Err(ConfigEditError::new("cannot_edit", message));
+    }
     // A key that is added and removed again leaves the file as it was, without empty lists.
-    let mut edits = vec![Edit::new(key_path(list, &written), EditAction::Remove)];
+    let mut edits = vec![Edit::new(key_path(list, written), EditAction::Remove)];
     for emptied in [&[list.table(), "keys"][..], &[list.table()]] {
         edits.push(Edit::new(
             emptied.iter().copied(),
             EditAction::RemoveIfEmpty,
         ));
     }
-    Ok(EditTarget { path, edits })
+    Ok(EditTarget {
+        path: keys.path.clone(),
+        edits,
+    })
 }

@@ -63,7 +63,7 @@ fn members(table: &serde_json::Value) -> serde_json::Map<String, serde_json::Val
 }
 
 fn key(name: &str) -> KeyEntry {
-    KeyEntry::new(name, KeyHash::of("mg_key"))
+    KeyEntry::new(name, KeyHash::of(name))
 }
 
 fn off(tools: &[&str]) -> ConfigOperation {
@@ -273,6 +273,67 @@ fn keys_are_added_and_removed_by_name() {
             assert!(plan.auth.keys.is_empty() && plan.admin_access.keys.is_empty());
             assert_eq!(scene.text(file), text, "{file}: nothing is left of it");
         }
+    }
+}
+
+/// Returns a list with keys of these names, as TOML.
+fn key_lines(list: KeyList, names: &[&str]) -> String {
+    names
+        .iter()
+        .map(|name| key_toml(list, &key(name)).unwrap())
+        .collect()
+}
+
+/// Returns the names of the keys that are valid.
+fn valid_keys(scene: &Scene, list: KeyList) -> Vec<String> {
+    let plan = crate::load(&scene.options).unwrap().plan;
+    let clients = plan.auth.keys.iter();
+    let operators = plan.admin_access.keys.iter();
+    match list {
+        KeyList::Clients => clients.map(|key| key.name.clone()).collect(),
+        KeyList::Operators => operators.map(|key| key.name.clone()).collect(),
+    }
+}
+
+#[test]
+fn a_new_key_goes_into_the_list_that_counts() {
+    for list in [KeyList::Clients, KeyList::Operators] {
+        let new = ConfigOperation::AddKey {
+            list,
+            key: key("new"),
+        };
+        let base = format!("{TOML}{}", key_lines(list, &["old"]));
+        let scene = Scene::of(&[("base.toml", &base), ("local.toml", "[limits]\n")]);
+        scene.apply(&new).unwrap();
+        assert_eq!(valid_keys(&scene, list), ["old", "new"]);
+        assert_eq!(scene.text("local.toml"), "[limits]\n");
+        let local = key_lines(list, &["own"]);
+        let mut scene = Scene::of(&[("base.toml", &base), ("local.toml", &local)]);
+        scene.apply(&new).unwrap();
+        assert_eq!(valid_keys(&scene, list), ["own", "new"]);
+        assert_eq!(scene.text("base.toml"), base);
+        let variable = format!("MOONGATE_{}__KEYS", list.table().to_uppercase());
+        let value = json!([{ "name": "set", "hash": key("set").hash.to_string() }]);
+        scene.options.env.insert(variable, value.to_string());
+        let another = ConfigOperation::AddKey {
+            list,
+            key: key("another"),
+        };
+        assert_eq!(scene.code(&another), "overridden");
+    }
+}
+
+#[test]
+fn the_end_of_a_list_does_not_make_keys_of_another_file_valid() {
+    for list in [KeyList::Clients, KeyList::Operators] {
+        let remove = |name: &str| ConfigOperation::RemoveKey(list, name.to_owned());
+        let base = format!("{TOML}{}", key_lines(list, &["old"]));
+        let local = key_lines(list, &["a", "b"]);
+        let scene = Scene::of(&[("base.toml", &base), ("local.toml", &local)]);
+        scene.apply(&remove("a")).unwrap();
+        assert_eq!(valid_keys(&scene, list), ["b"]);
+        assert_eq!(scene.code(&remove("b")), "cannot_edit");
+        assert_eq!(valid_keys(&scene, list), ["b"]);
     }
 }
 
