@@ -114,3 +114,35 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
         "remove it; Moongate connects only to what the config names",
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{ConfigSchema, SchemaRule};
+
+    /// Follows one step of a path, `*` for any name or index.
+    fn child<'a>(rule: SchemaRule<'a>, step: &str) -> Option<SchemaRule<'a>> {
+        rule.choices()
+            .into_iter()
+            .find_map(|rule| match (step, rule.items()) {
+                ("*", Some(items)) => Some(items),
+                _ => rule.key(step),
+            })
+    }
+
+    #[test]
+    fn no_key_of_this_list_exists() {
+        let schema = ConfigSchema::read();
+        let exists = |path: &str| {
+            let rule = path.split('.').try_fold(schema.root(), child);
+            rule.is_some()
+        };
+        assert!(exists("servers.*.tools.deny") && exists("auth.keys.*.views"));
+        let missing = UNAVAILABLE.iter().filter(|(_, value, _)| value.is_none());
+        let found: Vec<&str> = missing
+            .map(|(path, ..)| *path)
+            .filter(|path| exists(path))
+            .collect();
+        assert!(found.is_empty(), "the schema has {found:?}");
+    }
+}

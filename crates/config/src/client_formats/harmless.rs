@@ -26,19 +26,16 @@ const ADDRESS_KEYS: [&str; 9] = [
     "http_url",
     "baseUrl",
 ];
-/// Settings of one kind of server, by the key that makes it one.
-const BELONGING: [(&str, &[&str]); 2] = [
-    ("url", &["args", "env", "cwd"]),
-    (
-        "command",
-        &["headers", "forward_headers", "transport", "proxy", "ca"],
-    ),
+/// Settings that a server of one kind cannot have, by the key that makes it one.
+const FOREIGN_KEYS: [(&str, &[&str]); 2] = [
+    ("url", &resolve::PROGRAM_ONLY),
+    ("command", &resolve::URL_ONLY),
 ];
 /// Settings that restrict what a server offers. A wrong value is an error, or it would offer more
 /// than was meant.
 const RULES: [&str; 3] = ["tools", "resources", "prompts"];
 /// Settings of a login that the client makes itself.
-const LOGINS: [&str; 3] = ["oauth", "auth", "headersHelper"];
+pub(super) const LOGINS: [&str; 3] = ["oauth", "auth", "headersHelper"];
 /// Words in the name of a list that says which tools there are.
 const RESTRICTING: [&str; 9] = [
     "only", "allow", "deny", "block", "exclu", "includ", "disab", "enabl", "restrict",
@@ -179,7 +176,7 @@ impl ClientEntry<'_> {
             };
             self.leave_out_unknown(other);
         }
-        for (way, strange) in BELONGING {
+        for (way, strange) in FOREIGN_KEYS {
             if !self.table.contains_key(way) {
                 continue;
             }

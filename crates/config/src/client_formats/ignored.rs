@@ -178,3 +178,37 @@ fn list(mut found: Vec<(SourceSpan, String)>) -> Option<(SourceSpan, String, boo
         found.len() == 1,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::ALIASES;
+    use super::super::harmless::LOGINS;
+    use super::super::tools::{ALLOWED, DENIED};
+    use super::*;
+    use crate::schema::ConfigSchema;
+
+    #[test]
+    fn no_key_of_a_client_is_one_of_ours() {
+        let schema = ConfigSchema::read();
+        let server = schema.root().key("servers").and_then(|rule| rule.key("a"));
+        let keys = server.unwrap().keys().unwrap();
+        assert!(keys.contains(&"url"), "these are the keys of a server");
+        let aliases = ALIASES.map(|(alias, _)| alias);
+        let lists: [(&str, &[&str]); 6] = [
+            ("CLIENT_KEYS", &CLIENT_KEYS),
+            ("ENV_FILES", &ENV_FILES),
+            ("ALIASES", &aliases),
+            ("LOGINS", &LOGINS),
+            ("DENIED", &DENIED),
+            ("ALLOWED", &ALLOWED),
+        ];
+        for (list, names) in lists {
+            let mut lost = names.to_vec();
+            lost.retain(|name| keys.contains(name));
+            assert!(
+                lost.is_empty(),
+                "{list} takes these keys out of each entry, so no server could have them: {lost:?}"
+            );
+        }
+    }
+}

@@ -11,7 +11,7 @@ use super::super::problem::ProblemKind;
 use super::super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Keys with disabled tools.
-const DENIED: [&str; 8] = [
+pub(super) const DENIED: [&str; 8] = [
     "disabledTools",
     "disabled_tools",
     "excludeTools",
@@ -23,7 +23,7 @@ const DENIED: [&str; 8] = [
 ];
 
 /// Keys with the only enabled tools.
-const ALLOWED: [&str; 8] = [
+pub(super) const ALLOWED: [&str; 8] = [
     "includeTools",
     "include_tools",
     "enabledTools",

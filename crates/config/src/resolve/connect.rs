@@ -31,15 +31,10 @@ const RESERVED: [&str; 10] = [
 
 /// Ways to reach a server. The lists below have the settings of one way each.
 const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
-const URL_ONLY: [&str; 6] = [
-    "headers",
-    "forward_headers",
-    "transport",
-    "auth",
-    "proxy",
-    "ca",
-];
-const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
+/// Settings of a server with `url` alone.
+pub(crate) const URL_ONLY: [&str; 5] = ["headers", "forward_headers", "transport", "proxy", "ca"];
+/// Settings of a server with `command` alone.
+pub(crate) const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
 /// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the
 /// end, elsewhere a little less.

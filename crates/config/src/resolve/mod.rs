@@ -16,7 +16,7 @@ mod server;
 mod state;
 mod system;
 
-pub(super) use connect::is_reserved_header;
+pub(super) use connect::{PROGRAM_ONLY, URL_ONLY, is_reserved_header};
 pub(super) use resolver::PlanResolver;
 pub(super) use server::is_text_usable;
 pub use state::usual_state_folder;
