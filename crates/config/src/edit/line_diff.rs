@@ -1,11 +1,9 @@
 //! Difference of two texts by lines.
 //!
-//! Owns its form. Does not compare lines (`moongate-edit`). Invariant: lines that are equal at both
-//! ends are left out, since an edit in place changes one region.
+//! Owns its form. Does not look for equal lines inside the changed region. Invariant: lines that are
+//! equal at both ends are left out, since an edit in place changes one region.
 
 use std::ops::Range;
-
-use moongate_edit::common_ends;
 
 /// Returns the changed region: removed lines with `-`, added lines with `+`. Each text comes with
 /// the form to show, which has the same lines.
@@ -37,6 +35,26 @@ pub(super) fn first_changed_line(before: &str, after: &str) -> usize {
         .take_while(|line| line.trim().is_empty())
         .count();
     start + blank + 1
+}
+
+/// Counts the lines that two texts have in common at the start and at the end.
+fn common_ends(old: &[&str], new: &[&str]) -> (usize, usize) {
+    let start = old
+        .iter()
+        .zip(new)
+        .take_while(|(one, other)| one == other)
+        .count();
+    // Without the common start: a repeated line must not count at both ends.
+    let old = &old[start..];
+    let new = &new[start..];
+    (
+        start,
+        old.iter()
+            .rev()
+            .zip(new.iter().rev())
+            .take_while(|(one, other)| one == other)
+            .count(),
+    )
 }
 
 #[cfg(test)]
