@@ -148,6 +148,35 @@ fn runtime_arguments_and_forms_of_documents_are_understood() {
 }
 
 #[test]
+fn a_pasted_command_is_named_after_what_it_runs() {
+    for (line, name) in [
+        ("python3 server.py", "server"),
+        ("python3 -m mcp_server_git --repository /d", "git"),
+        ("py C:\\tools\\notes.py", "notes"),
+        ("uv run weather.py", "weather"),
+        (
+            "uv --directory /d run --with mcp mcp run weather.py",
+            "weather",
+        ),
+        ("uv tool run mcp-foo", "foo"),
+        ("uvx --from git+https://a.example/x mcp-foo", "foo"),
+        ("deno run -A jsr:@x/mcp-foo", "foo"),
+        ("deno run npm:foo-mcp@1", "foo"),
+        ("pipx run mcp-foo==1", "foo"),
+        ("bun x foo-mcp", "foo"),
+        ("npm exec -- @x/foo-mcp", "foo"),
+        ("pnpx foo-mcp", "foo"),
+        ("cmd /c npx -y foo-mcp", "foo"),
+        ("docker run -i -v /a:/b foo-mcp arg", "foo"),
+        ("docker mcp gateway run", "docker"),
+    ] {
+        let read = read_text(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let names: Vec<&str> = read.servers.iter().map(|server| &*server.name).collect();
+        assert_eq!(names, [name], "{line}");
+    }
+}
+
+#[test]
 fn other_texts_are_refused() {
     for (text, why) in [
         ("", "not a client's config"),
@@ -156,6 +185,8 @@ fn other_texts_are_refused() {
         ("[servers.x\nurl = 1", "TOML"),
         ("{\"mcpServers\": {", "JSON"),
         ("claude mcp list", "only with `add`"),
+        ("npm install -g some-mcp", "`npm install` does not start"),
+        ("docker pull x/y", "`docker pull` does not start"),
         ("claude mcp add --what x http://a", "--what"),
         ("claude mcp add only-a-name", "neither a URL"),
     ] {

@@ -8,13 +8,9 @@ use moongate_config::{ParsedServer, legal_server_name, split_command};
 use serde_json::{Map, Value, json};
 
 use super::client_entry::entry;
+use super::runner::{Runner, program_name};
 use super::{naming, remote_bridge};
 
-/// Programs that start a server, or run a package that is one.
-const STARTERS: [&str; 12] = [
-    "npx", "uvx", "bunx", "pnpm", "yarn", "docker", "podman", "node", "python", "python3", "deno",
-    "uv",
-];
 /// Flags of `mcp add` with a value that has no meaning here.
 const IGNORED: [&str; 8] = [
     "-s",
@@ -52,12 +48,11 @@ fn is_command(words: &[String]) -> bool {
     if words.get(1).is_some_and(|word| word == ADD_MCP) {
         return true;
     }
-    let program = words[0].rsplit(['/', '\\']).next().unwrap_or_default();
     let is_url = words.len() == 1 && (program_is_url(&words[0]));
     is_url
         || words.get(1).is_some_and(|word| word == "mcp")
-        || STARTERS.contains(&program)
-        || remote_bridge::is_bridge(program)
+        || Runner::find(&words[0]).is_some()
+        || remote_bridge::is_bridge(&words[0])
 }
 
 /// Counts the words of `NAME=value` before a command.
@@ -91,11 +86,22 @@ fn parse_server(words: &[String]) -> Result<ParsedServer, String> {
         return Ok(entry(&naming::name_of(&settings), settings));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let runner = Runner::find(words[0]);
     match words.as_slice() {
+        // Before the clients: `docker mcp gateway run` adds nothing.
+        [command, args @ ..] if runner.is_some_and(|runner| !runner.starts_server(args)) => {
+            Err(format!(
+                "`{} {}` does not start a server",
+                program_name(command),
+                args.first().unwrap_or(&"")
+            ))
+        }
         [_, "mcp", "add-json", rest @ ..] => of_json(rest),
         [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
         // An error, not a guess: `mcp list` or `mcp remove` would otherwise start as a server.
-        [client, "mcp", ..] => Err(format!("`{client} mcp` adds a server only with `add`")),
+        [client, "mcp", ..] if runner.is_none() => {
+            Err(format!("`{client} mcp` adds a server only with `add`"))
+        }
         [_, flag, json, ..] if *flag == ADD_MCP => of_named_json(json),
         [command, args @ ..] => {
             let mut settings = program(command, args);

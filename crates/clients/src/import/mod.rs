@@ -13,6 +13,7 @@ mod written_settings;
 mod projects;
 mod registry;
 mod remote_bridge;
+mod runner;
 mod same_server;
 mod self_addresses;
 mod taken_servers;

@@ -8,15 +8,16 @@ use url::Url;
 
 use super::client_entry::text_of;
 use super::remote_bridge::RemoteBridge;
+use super::runner::{Runner, program_name};
 
 /// Parts of a package's name that say only that it is an MCP server.
 const PLAIN_WORDS: [&str; 3] = ["mcp", "server", "modelcontextprotocol"];
 /// Parts of a host's name that say nothing about the server.
 const PLAIN_LABELS: [&str; 5] = ["mcp", "api", "www", "docs", "remote"];
-/// Programs that run a package.
-const RUNNERS: [&str; 9] = [
-    "npx", "uvx", "bunx", "pnpm", "yarn", "docker", "podman", "node", "python",
-];
+/// Endings of files that are run, and of repositories.
+const FILE_ENDINGS: [&str; 8] = [".js", ".mjs", ".cjs", ".ts", ".mts", ".py", ".git", ".whl"];
+/// Registries that a package may be spelled with.
+const REGISTRIES: [&str; 2] = ["npm:", "jsr:"];
 
 /// Chooses a name.
 pub(super) fn name_of(settings: &Map<String, Value>) -> String {
@@ -34,17 +35,12 @@ pub(super) fn name_of(settings: &Map<String, Value>) -> String {
                 .flatten()
                 .filter_map(Value::as_str)
                 .collect();
-            of_command(command, &args)
+            Some(of_command(command, &args))
         }
         (None, None) => None,
     };
     name.and_then(|name| moongate_config::legal_server_name(&name))
         .unwrap_or_else(|| "server".to_owned())
-}
-
-/// True if a command runs a package that its arguments name.
-pub(super) fn runs_packages(command: &str) -> bool {
-    RUNNERS.contains(&of_path(command).as_str())
 }
 
 /// `mcp.deepwiki.com` is `deepwiki`.
@@ -62,51 +58,30 @@ fn of_host(host: &str) -> Option<String> {
 }
 
 /// `npx -y @modelcontextprotocol/server-filesystem@1.0 DIR` is `filesystem`.
-fn of_command(command: &str, args: &[&str]) -> Option<String> {
-    let program = of_path(command);
-    if !runs_packages(command) {
-        return Some(of_package(&program));
-    }
-    let words = args
-        .iter()
-        .filter(|word| !word.starts_with('-') && !matches!(**word, "run" | "exec" | "dlx" | "x"));
-    // `docker run -e NAME image`: the value of a flag isn't an image, and has no slash, colon or
-    // dash.
-    let in_container = matches!(program.as_str(), "docker" | "podman");
-    let package = match in_container {
-        true => words.clone().find(|word| {
-            word.contains('/') && !word.starts_with(['/', '.']) && !word.contains('=')
-        }),
-        false => words.clone().next(),
-    };
-    package
-        .or_else(|| words.clone().next_back())
-        .map(|package| of_package(package))
-}
-
-/// Last part of a path, without its extension.
-fn of_path(path: &str) -> String {
-    let last = path.rsplit(['/', '\\']).next().unwrap_or(path);
-    last.trim_end_matches(".exe")
-        .trim_end_matches(".cmd")
-        .to_owned()
+fn of_command(command: &str, args: &[&str]) -> String {
+    let target = Runner::find(command).and_then(|runner| runner.target(args));
+    of_package(target.unwrap_or_else(|| program_name(command)))
 }
 
 fn of_package(package: &str) -> String {
+    let package = REGISTRIES
+        .iter()
+        .find_map(|registry| package.strip_prefix(registry))
+        .unwrap_or(package);
     let last = package
         .trim_start_matches('@')
-        .rsplit('/')
+        .rsplit(['/', '\\'])
         .next()
         .unwrap_or(package);
     let scope = package
         .strip_prefix('@')
         .and_then(|package| package.split('/').next())
         .unwrap_or_default();
-    let plain = last.split(['@', ':', '=']).next().unwrap_or(last);
-    let plain = plain
-        .trim_end_matches(".js")
-        .trim_end_matches(".mjs")
-        .trim_end_matches(".py");
+    let plain = last.split(['@', ':', '=', '[']).next().unwrap_or(last);
+    let plain = FILE_ENDINGS
+        .iter()
+        .find_map(|ending| plain.strip_suffix(ending))
+        .unwrap_or(plain);
     let words: Vec<&str> = plain
         .split(['-', '_'])
         .filter(|word| !PLAIN_WORDS.contains(word))

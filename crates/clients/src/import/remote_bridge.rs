@@ -9,10 +9,8 @@ use moongate_config::ParsedServer;
 use serde_json::{Map, Value};
 
 use super::client_entry::converted_entry;
+use super::runner::{Runner, program_name};
 
-/// Programs that start the bridge on this machine. In a container or on another host, its URL may
-/// mean another place.
-const STARTERS: [&str; 8] = ["npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "node"];
 /// Flags with a value that mean nothing where a header has the credential.
 const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callback-port"];
 /// Variables that change nothing of the connection.
@@ -29,8 +27,6 @@ const KEY_KINDS: [&str; 5] = ["api", "access", "auth", "private", "subscription"
 const PLACEHOLDERS: [&str; 6] = ["", "null", "undefined", "none", "changeme", "..."];
 /// Bytes of all headers of a bridge. Servers read less.
 const HEADERS_MAX: usize = 64 << 10;
-/// Endings of programs on Windows.
-const ENDINGS: [&str; 3] = [".exe", ".cmd", ".ps1"];
 
 /// Command line of a bridge.
 pub(super) struct RemoteBridge<'a> {
@@ -270,17 +266,8 @@ fn runs_here(words: &[&str]) -> bool {
         Some((program, rest)) if program_name(program) == "cmd" => {
             runs_here(&rest[rest.iter().take_while(|word| word.starts_with('/')).count()..])
         }
-        Some((program, _)) => STARTERS.contains(&program_name(program)),
+        Some((program, _)) => Runner::find(program).is_some_and(Runner::runs_node_here),
     }
-}
-
-/// Name of a program, without its folder and its ending.
-fn program_name(word: &str) -> &str {
-    let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
-    ENDINGS
-        .iter()
-        .find_map(|ending| name.strip_suffix(ending))
-        .unwrap_or(name)
 }
 
 /// True if a header surely proves who calls. In doubt the bridge stays, which may log in by itself:
