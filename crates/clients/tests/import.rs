@@ -148,6 +148,40 @@ fn runtime_arguments_and_forms_of_documents_are_understood() {
 }
 
 #[test]
+fn flags_of_each_client_s_add_command_are_read_as_the_client_does() {
+    let remote = json!({"x": {"url": "http://a/mcp"}});
+    let program = json!({"x": {"command": "run", "env": {"A": "1", "B": "2"}}});
+    let tools = json!({"x": {"url": "http://a/mcp", "tools": {"allow": ["t", "u", "v"]}}});
+    for (line, expected) in [
+        ("gemini mcp add --trust x http://a/mcp", &remote),
+        ("gemini mcp add --trust true x http://a/mcp", &remote),
+        (
+            "gemini mcp add x http://a/mcp --trust --timeout 5000",
+            &remote,
+        ),
+        (
+            "gemini mcp add --description 'a b' --trust=false x http://a/mcp",
+            &remote,
+        ),
+        (
+            "gemini mcp add x http://a/mcp --include-tools t,u v --trust",
+            &tools,
+        ),
+        ("claude mcp add x -e A=1 B=2 -- run", &program),
+        ("claude mcp add -e A=1 --env B=2 x run", &program),
+        ("codex mcp add --env A=1 --env B=2 x -- run", &program),
+    ] {
+        let read = read_text(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        assert_eq!(settings(read), *expected, "{line}");
+    }
+    let headers = read_text("claude mcp add x http://a/mcp -H 'A: 1' 'B: 2'").unwrap();
+    assert_eq!(
+        settings(headers)["x"]["headers"],
+        json!({"A": "1", "B": "2"})
+    );
+}
+
+#[test]
 fn a_pasted_command_is_named_after_what_it_runs() {
     for (line, name) in [
         ("python3 server.py", "server"),
@@ -189,6 +223,10 @@ fn other_texts_are_refused() {
         ("docker pull x/y", "`docker pull` does not start"),
         ("claude mcp add --what x http://a", "--what"),
         ("claude mcp add only-a-name", "neither a URL"),
+        (
+            "gemini mcp add x http://a --timeout",
+            "`--timeout` needs a value",
+        ),
     ] {
         let error = read_text(text).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");

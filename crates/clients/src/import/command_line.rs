@@ -12,15 +12,23 @@ use super::runner::{Runner, program_name};
 use super::{naming, remote_bridge};
 
 /// Flags of `mcp add` with a value that has no meaning here.
-const IGNORED: [&str; 8] = [
+const IGNORED: [&str; 7] = [
     "-s",
     "--scope",
     "-t",
     "--transport",
     "--type",
     "--timeout",
-    "--trust",
     "--description",
+];
+/// Flags of `mcp add` without a value that have no meaning here. Gemini CLI declares `trust` as a
+/// boolean (`packages/cli/src/commands/mcp/add.ts`).
+const SWITCHES: [&str; 2] = ["--trust", "--no-trust"];
+/// Flags of `mcp add` with names of tools, and the keys of an entry that have them.
+/// Gemini CLI reads all words up to the next flag.
+const TOOL_LISTS: [(&str, &str); 2] = [
+    ("--include-tools", "includeTools"),
+    ("--exclude-tools", "excludeTools"),
 ];
 
 /// Reads one server a line. `None` if the text is neither a command line nor a URL.
@@ -159,12 +167,14 @@ struct AddCommand {
     is_sse: bool,
     headers: Map<String, Value>,
     env: Map<String, Value>,
+    /// Lists of tools, by their keys.
+    tools: Map<String, Value>,
 }
 
 impl AddCommand {
     fn parse(words: &[&str]) -> Result<Self, String> {
         let mut add = AddCommand::default();
-        let mut words = words.iter().copied();
+        let mut words = words.iter().copied().peekable();
         while let Some(word) = words.next() {
             if word == "--" {
                 add.command.extend(words.by_ref().map(str::to_owned));
@@ -179,41 +189,66 @@ impl AddCommand {
                 Some((flag, value)) if word.starts_with("--") => (flag, Some(value)),
                 _ => (word, None),
             };
-            let mut value = || {
-                inline
-                    .or_else(|| words.next())
-                    .ok_or_else(|| format!("`{flag}` needs a value"))
-            };
-            match flag {
-                "-H" | "--header" => {
-                    let header = value()?;
-                    // Most clients write `Name: value`. `opencode` and `amp` write `Name=value`.
-                    let parts = header.split_once(':').or_else(|| header.split_once('='));
-                    let (name, value) = parts.ok_or_else(|| {
-                        format!("{header:?} is not a header: write `Name: value`")
-                    })?;
-                    add.headers
-                        .insert(name.trim().to_owned(), Value::from(value.trim()));
-                }
-                "-e" | "--env" => {
-                    let pair = value()?;
-                    let (name, value) = pair
-                        .split_once('=')
-                        .ok_or_else(|| format!("{pair:?} is not NAME=VALUE"))?;
-                    add.env.insert(name.to_owned(), Value::from(value));
-                }
-                "--url" => add.url = Some(value()?.to_owned()),
-                "--bearer-token-env-var" => {
-                    let bearer = format!("Bearer ${{{}}}", value()?);
-                    add.headers
-                        .insert("Authorization".to_owned(), Value::from(bearer));
-                }
-                "-t" | "--transport" | "--type" => add.is_sse = value()? == "sse",
-                flag if IGNORED.contains(&flag) => drop(value()?),
-                flag => return Err(format!("the flag `{flag}` of `mcp add` is not known here")),
+            if SWITCHES.contains(&flag) {
+                words.next_if(|word| matches!(*word, "true" | "false"));
+                continue;
+            }
+            add.set(flag, inline.or_else(|| words.next()))?;
+            // Claude Code and Gemini CLI take any number of values behind some flags.
+            while let Some(more) = words.next_if(|word| continues_values(flag, word)) {
+                add.set(flag, Some(more))?;
             }
         }
         Ok(add)
+    }
+
+    fn set(&mut self, flag: &str, value: Option<&str>) -> Result<(), String> {
+        let value = || value.ok_or_else(|| format!("`{flag}` needs a value"));
+        match flag {
+            "-H" | "--header" => {
+                let header = value()?;
+                // Most clients write `Name: value`. `opencode` and `amp` write `Name=value`.
+                let parts = header.split_once(':').or_else(|| header.split_once('='));
+                let (name, value) = parts
+                    .ok_or_else(|| format!("{header:?} is not a header: write `Name: value`"))?;
+                self.headers
+                    .insert(name.trim().to_owned(), Value::from(value.trim()));
+            }
+            "-e" | "--env" => {
+                let pair = value()?;
+                let (name, value) = pair
+                    .split_once('=')
+                    .ok_or_else(|| format!("{pair:?} is not NAME=VALUE"))?;
+                self.env.insert(name.to_owned(), Value::from(value));
+            }
+            "--url" => self.url = Some(value()?.to_owned()),
+            "--bearer-token-env-var" => {
+                let bearer = format!("Bearer ${{{}}}", value()?);
+                self.headers
+                    .insert("Authorization".to_owned(), Value::from(bearer));
+            }
+            "-t" | "--transport" | "--type" => self.is_sse = value()? == "sse",
+            flag if IGNORED.contains(&flag) => drop(value()?),
+            flag => match tool_list(flag) {
+                Some(key) => self.add_tools(key, value()?),
+                None => return Err(format!("the flag `{flag}` of `mcp add` is not known here")),
+            },
+        }
+        Ok(())
+    }
+
+    fn add_tools(&mut self, key: &str, names: &str) {
+        let names = names
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let list = self
+            .tools
+            .entry(key)
+            .or_insert_with(|| Value::Array(Vec::new()));
+        if let Some(list) = list.as_array_mut() {
+            list.extend(names.map(Value::from));
+        }
     }
 
     fn entry(self) -> Result<ParsedServer, String> {
@@ -243,6 +278,29 @@ impl AddCommand {
                 settings.insert(key.to_owned(), Value::Object(table));
             }
         }
+        settings.extend(self.tools);
         Ok(entry(&legal_server_name(&name).unwrap_or(name), settings))
     }
+}
+
+/// Returns the key of an entry that has the tools of a flag.
+fn tool_list(flag: &str) -> Option<&'static str> {
+    let list = TOOL_LISTS.iter().find(|(name, _)| *name == flag);
+    list.map(|(_, key)| *key)
+}
+
+/// True if a word is another value of the flag before it. A server's name or URL isn't one.
+fn continues_values(flag: &str, word: &str) -> bool {
+    match flag {
+        "-e" | "--env" => is_variable(word),
+        "-H" | "--header" => is_header(word),
+        flag => tool_list(flag).is_some() && !word.starts_with('-'),
+    }
+}
+
+fn is_header(word: &str) -> bool {
+    let name = word.split_once(':').map_or("", |(name, _)| name);
+    !name.is_empty()
+        && !program_is_url(word)
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
 }
