@@ -111,6 +111,23 @@ fn a_pasted_text_of_any_kind_is_understood() {
 }
 
 #[test]
+fn holes_of_a_registry_s_templates_become_references() {
+    let remote = json!({"type": "sse", "url": "https://{tenant-id}.{region}.example/{path}/{odd}",
+        "variables": {"tenant-id": {"isRequired": true}, "region": {"default": "eu"},
+            "path": {"value": "v1"}, "odd": {"default": "}${HOME}"}},
+        "headers": [{"name": "X", "value": "{kind} {key}",
+            "variables": {"kind": {"default": "Bearer"}}}]});
+    let file = json!({"name": "a/x", "remotes": [remote]});
+    let expected = json!({"type": "sse",
+        "url": "https://${TENANT_ID}.${REGION:-eu}.example/v1/${ODD}",
+        "headers": {"X": "${KIND:-Bearer} ${KEY}"}});
+    assert_eq!(
+        settings(read_text(&file.to_string()).unwrap())["x"],
+        expected
+    );
+}
+
+#[test]
 fn runtime_arguments_and_forms_of_documents_are_understood() {
     let npx = json!({"command": "npx", "args": ["-y", "some-mcp@1"]});
     for (text, expected) in [

@@ -10,6 +10,8 @@ use super::client_entry::entry;
 
 /// Arguments that the programs that run packages get anyway.
 const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
+/// Longest value that takes the place of a hole, in bytes.
+const DEFAULT_MAX: usize = 200;
 
 /// Reads a `server.json`. `None` if the text is something else.
 pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
@@ -60,7 +62,8 @@ fn items<'a>(value: &'a Value, snake: &str, camel: &str) -> impl Iterator<Item =
 }
 
 fn of_remote(remote: &Value) -> Option<Map<String, Value>> {
-    let mut out = Map::from_iter([("url".to_owned(), Value::from(remote.get("url")?.as_str()?))]);
+    let url = filled(remote.get("url")?.as_str()?, remote);
+    let mut out = Map::from_iter([("url".to_owned(), Value::from(url))]);
     if text(remote, "transport_type", "type") == Some("sse")
         || text(remote, "type", "transportType") == Some("sse")
     {
@@ -153,7 +156,7 @@ fn arguments<'a>(
             .get("value")
             .or_else(|| argument.get("default"))
             .and_then(Value::as_str)
-            .map(filled);
+            .map(|value| filled(value, argument));
         let hint = text(argument, "value_hint", "valueHint")
             .map(|hint| format!("${{{}}}", variable(hint)));
         name.into_iter().chain(value.or(hint))
@@ -167,7 +170,7 @@ fn input(input: &Value) -> Option<(String, Value)> {
         .get("value")
         .or_else(|| input.get("default"))
         .and_then(Value::as_str);
-    let value = value.map(filled);
+    let value = value.map(|value| filled(value, input));
     let required = text(input, "is_required", "isRequired").is_some()
         || [input.get("is_required"), input.get("isRequired")].contains(&Some(&Value::Bool(true)));
     let default = if required { "" } else { ":-" };
@@ -177,8 +180,9 @@ fn input(input: &Value) -> Option<(String, Value)> {
     ))
 }
 
-/// `Bearer {token}`, `type=bind,src={from},dst={to}`: their variables are the user's.
-fn filled(value: &str) -> String {
+/// `https://{tenant}.example`, `Bearer {token}`, `type=bind,src={from},dst={to}`: their variables
+/// are the user's, and `owner` may declare them.
+fn filled(value: &str, owner: &Value) -> String {
     let mut out = String::new();
     let mut rest = value;
     while let Some((start, (hole, end))) = rest
@@ -188,11 +192,30 @@ fn filled(value: &str) -> String {
         out.push_str(start);
         match start.ends_with('$') {
             true => out.push_str(&format!("{{{hole}}}")),
-            false => out.push_str(&format!("${{{}}}", variable(hole))),
+            false => out.push_str(&hole_text(hole, owner)),
         }
         rest = end;
     }
     out + rest
+}
+
+/// Returns what takes the place of a hole: its fixed value, or a reference with its default.
+fn hole_text(hole: &str, owner: &Value) -> String {
+    let declared = owner
+        .get("variables")
+        .and_then(|variables| variables.get(hole));
+    let plain_text = |key: &str| {
+        declared
+            .and_then(|input| input.get(key)?.as_str())
+            // Such a text could end the reference or open another one, and a long one could take
+            // the place of each of many holes.
+            .filter(|text| text.len() <= DEFAULT_MAX && !text.contains(['$', '{', '}']))
+    };
+    match (plain_text("value"), plain_text("default")) {
+        (Some(value), _) => value.to_owned(),
+        (None, Some(default)) => format!("${{{}:-{default}}}", variable(hole)),
+        (None, None) => format!("${{{}}}", variable(hole)),
+    }
 }
 
 fn variable(name: &str) -> String {
