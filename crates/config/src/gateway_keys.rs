@@ -23,7 +23,7 @@ pub(super) struct Gateway {
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) admin: AddressOrSwitch,
     /// The mode of Unix socket files, in octal.
-    #[cfg_attr(test, schemars(regex(pattern = "^([0-7]{3,4}|.*\\$\\{.*)$")))]
+    #[cfg_attr(test, schemars(regex(pattern = "^(0?[0-7]{3}|.*\\$\\{.*)$")))]
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) socket_mode: String,
     /// Lets a second process listen on the same port so that it can take over.

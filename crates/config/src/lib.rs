@@ -52,6 +52,8 @@ mod source;
 mod suggest;
 mod tree;
 mod unavailable;
+#[cfg(test)]
+mod value_patterns;
 
 pub use choices::DiscoveryMode;
 pub use client_formats::split_command;

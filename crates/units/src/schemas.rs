@@ -9,6 +9,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::settings::{DurationSetting, RateSetting, SizeSetting};
 
+/// Numbers with their units, larger units first, or a reference. Not every validator knows
+/// lookaheads, so each first unit is a separate case.
+const DURATION_PATTERN: &str = concat!(
+    r"^([0-9]+(ms|s([0-9]+ms)?|m([0-9]+s)?([0-9]+ms)?|h([0-9]+m)?([0-9]+s)?([0-9]+ms)?",
+    r"|d([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?)|.*\$\{.*)$"
+);
+
 impl JsonSchema for DurationSetting {
     fn schema_name() -> Cow<'static, str> {
         "Duration".into()
@@ -18,7 +25,7 @@ impl JsonSchema for DurationSetting {
         json_schema!({
             "type": "string",
             "description": "A duration with its unit: `30s`, `1m30s`, `500ms`.",
-            "pattern": r"^(([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?|.*\$\{.*)$",
+            "pattern": DURATION_PATTERN,
             "x-unit": "duration",
             "x-write": "write a duration with its unit, such as \"30s\", \"1m30s\" or \"500ms\"",
         })
@@ -50,7 +57,7 @@ impl JsonSchema for SizeSetting {
         json_schema!({
             "type": ["string", "integer"],
             "description": "A size: `4MiB`, `16KB`, or a number of bytes.",
-            "pattern": r"^([0-9]+ *([KMGkmg][Ii]?)?[Bb]?|.*\$\{.*)$",
+            "pattern": r"^([0-9]+ *(([KMGkmg][Ii]?)?[Bb])?|.*\$\{.*)$",
             "minimum": 0,
             "x-unit": "size",
             "x-write": "write a size with its unit, such as \"4MiB\", or a number of bytes",
