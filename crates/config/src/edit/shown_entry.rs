@@ -105,19 +105,20 @@ fn advice(
         return None;
     }
     let value = secret_reference(&text, &variables.suggest(server, &format!("{table}.{key}")));
-    let is_bare = key
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    let key = if is_bare {
-        key.clone()
-    } else {
-        format!("{key:?}")
-    };
-    Some(format!("{key} = \"{value}\""))
+    toml_line(key, value)
+}
+
+/// Returns the line of a key with a text.
+fn toml_line(key: &str, value: String) -> Option<String> {
+    let set = EditAction::Set(serde_json::Value::String(value));
+    let text = moongate_edit::edit(Format::Toml, "", &[Edit::new([key], set)]).ok()?;
+    Some(text.trim().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const CONFIG: &str = r#"
@@ -192,6 +193,23 @@ PUB = "hush-pub"
             entry.toml
         );
         assert_eq!(shown_entry(&path, "other"), None);
+    }
+
+    #[test]
+    fn a_line_is_toml_whatever_its_key_has() {
+        for key in [
+            "PLAIN",
+            "API KEY",
+            "zero\u{200b}width",
+            "quote\"\\",
+            "tab\t\u{1}",
+        ] {
+            let line = toml_line(key, "${A}".to_owned()).unwrap();
+            let read: BTreeMap<String, String> = toml::from_str(&line).unwrap();
+            let expected = BTreeMap::from([(key.to_owned(), "${A}".to_owned())]);
+            assert_eq!(read, expected, "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+        }
     }
 
     fn find<'a>(entry: &'a ShownEntry, keys: &[&str]) -> &'a ShownValue {
