@@ -39,8 +39,7 @@ pub use entry_shape::shape_problem;
 pub use link::deeplink;
 pub use places::{UserDirectories, shown_file};
 pub use profile::{
-    ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles,
-    VariableForm,
+    ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, UserFiles, VariableForm,
 };
 pub use session_name::client_of_session;
 pub use start_command::{LauncherVariables, StartCommand};

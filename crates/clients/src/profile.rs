@@ -3,8 +3,6 @@
 //! Owns the types of a row in the table of clients. Does not render anything. Invariant: a row is
 //! data alone, so that documents, pages and commands say the same.
 
-use std::path::Path;
-
 use moongate_platform::Platform;
 
 /// Files of a user, each with a directory in front: `~`, or a name in braces (see
@@ -98,40 +96,6 @@ pub struct ClientLimits {
     pub name_length: Option<usize>,
     /// Number of tools that the client takes, or works well with.
     pub tools: Option<usize>,
-}
-
-/// Format of a client's file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SnippetFormat {
-    /// JSON, with comments in some clients.
-    Json,
-    /// TOML.
-    Toml,
-    /// YAML.
-    Yaml,
-}
-
-impl SnippetFormat {
-    /// Returns the format of a path. JSON if its extension says nothing else.
-    pub fn of(path: &str) -> Self {
-        match Path::new(path)
-            .extension()
-            .and_then(|extension| extension.to_str())
-        {
-            Some("toml") => SnippetFormat::Toml,
-            Some("yaml" | "yml") => SnippetFormat::Yaml,
-            _ => SnippetFormat::Json,
-        }
-    }
-
-    /// Name of the language in a fenced block.
-    pub fn language(self) -> &'static str {
-        match self {
-            SnippetFormat::Json => "json",
-            SnippetFormat::Toml => "toml",
-            SnippetFormat::Yaml => "yaml",
-        }
-    }
 }
 
 /// One MCP client.

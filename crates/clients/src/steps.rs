@@ -3,6 +3,8 @@
 //! Owns their order: the link, the command, the file, and what else to know. Does not do any of
 //! them. Invariant: the command line, the admin API and the documents show the same steps.
 
+use moongate_edit::Format;
+
 use crate::command_line::{add_command, quoted};
 use crate::connect_file::{connect_text, format_of};
 use crate::entry::{ConnectKey, ConnectRequest};
@@ -113,14 +115,22 @@ fn file_step(
     let format = format_of(std::path::Path::new(path));
     // An empty file shows the entry inside its wrapper, as in a client's own file.
     let text = connect_text(profile, request, format, "").ok()?;
-    let language = crate::profile::SnippetFormat::of(path).language();
     let path = (profile.method == ConnectMethod::File).then(|| path.to_owned());
     Some(ConnectStep {
         kind: StepKind::File,
         text,
         path,
-        language: Some(language),
+        language: Some(language(format)),
     })
+}
+
+/// Returns the name of a format in a fenced block.
+fn language(format: Format) -> &'static str {
+    match format {
+        Format::Toml => "toml",
+        Format::Json => "json",
+        Format::Yaml => "yaml",
+    }
 }
 
 /// Line that sets the variable that the client reads.

@@ -267,23 +267,41 @@ fn entry(row: &ClientProfile) -> String {
     )
 }
 
-fn steps(row: &ClientProfile, key: Option<ConnectKey>) -> Vec<(StepKind, String, &'static str)> {
-    let url = "http://127.0.0.1:8080/mcp".to_owned();
-    let start = StartCommand::program("moongate");
-    let request = ConnectRequest {
+fn request(key: Option<ConnectKey>) -> ConnectRequest {
+    ConnectRequest {
         name: "moongate".to_owned(),
-        url,
+        url: "http://127.0.0.1:8080/mcp".to_owned(),
         key,
         route: ConnectRoute::Best,
-        start,
-    };
+        start: StartCommand::program("moongate"),
+    }
+}
+
+fn steps(row: &ClientProfile, key: Option<ConnectKey>) -> Vec<(StepKind, String, &'static str)> {
     let path = match row.user_files {
         UserFiles::Same(paths) | UserFiles::Each { linux: paths, .. } => paths.first().copied(),
     };
-    let steps = connect_steps(row, &request, path).into_iter();
+    let steps = connect_steps(row, &request(key), path).into_iter();
     steps
         .map(|step| (step.kind, step.text, step.language.unwrap_or_default()))
         .collect()
+}
+
+#[test]
+fn an_entry_is_labelled_with_its_language() {
+    let row = clients()
+        .find(|row| row.method == ConnectMethod::File)
+        .unwrap();
+    for (path, language) in [
+        ("X.TOML", "toml"),
+        ("x.Yml", "yaml"),
+        ("x.jsonc", "json"),
+        ("x", "json"),
+    ] {
+        let steps = connect_steps(row, &request(None), Some(path));
+        let file = steps.iter().find(|step| step.kind == StepKind::File);
+        assert_eq!(file.unwrap().language, Some(language), "{path}");
+    }
 }
 
 #[test]
