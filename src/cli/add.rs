@@ -82,6 +82,87 @@ pub struct AddArgs {
     command: Vec<String>,
 }
 
+/// Form in which a server is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AddForm {
+    /// Text on stdin.
+    Pasted,
+    /// URL, also that of a popular server.
+    Url,
+    /// Command, also that of a popular server.
+    Command,
+}
+
+/// Flag that some forms cannot use.
+struct FlagRule {
+    flag: &'static str,
+    is_given: fn(&AddArgs) -> bool,
+    /// Forms that use the flag.
+    forms: &'static [AddForm],
+}
+
+/// Flags that describe a server. One that its form cannot use is an error, never ignored.
+const FLAG_RULES: [FlagRule; 7] = [
+    FlagRule {
+        flag: "--url",
+        is_given: |args| args.url.is_some(),
+        forms: &[AddForm::Url],
+    },
+    FlagRule {
+        flag: "--name",
+        is_given: |args| args.rename.is_some(),
+        forms: &[AddForm::Url, AddForm::Command],
+    },
+    FlagRule {
+        flag: "--header",
+        is_given: |args| !args.headers.is_empty(),
+        forms: &[AddForm::Url],
+    },
+    FlagRule {
+        flag: "--bearer-token-env-var",
+        is_given: |args| args.bearer_token_env_var.is_some(),
+        forms: &[AddForm::Url],
+    },
+    FlagRule {
+        flag: "--env",
+        is_given: |args| !args.env.is_empty(),
+        forms: &[AddForm::Command],
+    },
+    FlagRule {
+        flag: "--transport",
+        is_given: |args| args.transport.is_some(),
+        forms: &[AddForm::Url, AddForm::Command],
+    },
+    FlagRule {
+        flag: "--only",
+        is_given: |args| !args.only.is_empty(),
+        forms: &[AddForm::Url, AddForm::Command],
+    },
+];
+
+impl AddForm {
+    /// Fails with the first flag that this form cannot use.
+    fn reject_foreign_flags(self, args: &AddArgs) -> Result<(), String> {
+        let foreign = FLAG_RULES
+            .iter()
+            .find(|rule| (rule.is_given)(args) && !rule.forms.contains(&self));
+        foreign.map_or(Ok(()), |rule| Err(self.refusal_of(rule.flag)))
+    }
+
+    fn refusal_of(self, word: &str) -> String {
+        match self {
+            AddForm::Pasted => format!(
+                "{word} cannot be used with `-`: everything comes from stdin, except for --off, \
+                 --no-probe and the config's flags"
+            ),
+            AddForm::Url => format!("{word} is for commands, not for a URL, which takes --header"),
+            AddForm::Command => {
+                format!("{word} is for URLs, not for a command, which takes --env")
+            }
+        }
+    }
+}
+
 /// Server with the name that it gets.
 struct NewServer {
     name: String,
@@ -179,22 +260,13 @@ fn refused(error: &dyn std::fmt::Display) -> ExitCode {
 
 /// Reads the servers of a pasted text, and shows what becomes of each.
 fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
-    let with_more = [
-        &args.targets,
-        &args.headers,
-        &args.env,
-        &args.only,
-        &args.command,
-    ]
-    .iter()
-    .any(|more| !more.is_empty())
-        || args.url.is_some()
-        || args.transport.is_some()
-        || args.rename.is_some();
-    if with_more {
-        let message = "with `-`, everything comes from stdin: the only other flags are --off, \
-                       --no-probe and the config's";
-        return Err(SourceError::Usage(message.to_owned()));
+    AddForm::Pasted
+        .reject_foreign_flags(args)
+        .map_err(SourceError::Usage)?;
+    if let Some(word) = args.targets.first().or(args.command.first()) {
+        return Err(SourceError::Usage(
+            AddForm::Pasted.refusal_of(&format!("{word:?}")),
+        ));
     }
     let env = environment();
     let directories = UserDirectories {
@@ -250,39 +322,19 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
         Some(popular) => popular.settings(&popular_arguments(popular, &args.targets)?)?,
         None => target(args)?,
     };
-    if settings.contains_key("url") {
-        match args.transport.as_deref() {
-            // Nothing to write: by default the gateway also finds a server that has only HTTP+SSE.
-            None | Some("http" | "streamable-http") => {}
-            Some(transport @ ("sse" | "ws")) => {
-                drop(settings.insert("transport".to_owned(), json!(transport)))
-            }
-            Some(other) => return Err(format!("--transport {other:?}: use http, sse or ws")),
-        }
-        let bearer = args
-            .bearer_token_env_var
-            .iter()
-            .map(|name| format!("Authorization: Bearer ${{{name}}}"));
-        insert_pairs(
-            &mut settings,
-            "headers",
-            &args
-                .headers
-                .iter()
-                .cloned()
-                .chain(bearer)
-                .collect::<Vec<_>>(),
-            ':',
-        )?;
-        if !args.env.is_empty() {
-            return Err("--env is for commands; use --header for a header".to_owned());
-        }
-    } else {
-        insert_pairs(&mut settings, "env", &args.env, '=')?;
-        if !args.headers.is_empty() || args.bearer_token_env_var.is_some() {
-            return Err("--header is for URLs; use --env for a variable".to_owned());
-        }
-    }
+    let form = match settings.contains_key("url") {
+        true => AddForm::Url,
+        false => AddForm::Command,
+    };
+    form.reject_foreign_flags(args)?;
+    set_transport(&mut settings, form, args)?;
+    let bearer = args
+        .bearer_token_env_var
+        .iter()
+        .map(|name| format!("Authorization: Bearer ${{{name}}}"));
+    let headers: Vec<String> = args.headers.iter().cloned().chain(bearer).collect();
+    insert_pairs(&mut settings, "headers", &headers, ':')?;
+    insert_pairs(&mut settings, "env", &args.env, '=')?;
     if !args.only.is_empty() {
         settings.insert("tools".to_owned(), json!({ "allow": args.only }));
     }
@@ -305,6 +357,27 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     }
     let name = args.rename.as_ref().unwrap_or(&args.name).clone();
     Ok(NewServer { name, settings })
+}
+
+/// Writes the transport, unless it is the one that is found anyway.
+fn set_transport(
+    settings: &mut Map<String, Value>,
+    form: AddForm,
+    args: &AddArgs,
+) -> Result<(), String> {
+    match (form, args.transport.as_deref()) {
+        // By default the gateway also finds a server that has only HTTP+SSE. Claude Code names the
+        // transport of commands.
+        (_, None)
+        | (AddForm::Url, Some("http" | "streamable-http"))
+        | (AddForm::Command, Some("stdio")) => Ok(()),
+        (AddForm::Url, Some(transport @ ("sse" | "ws"))) => {
+            settings.insert("transport".to_owned(), json!(transport));
+            Ok(())
+        }
+        (AddForm::Url, Some(other)) => Err(format!("--transport {other:?}: use http, sse or ws")),
+        (_, Some(_)) => Err(form.refusal_of("--transport")),
+    }
 }
 
 /// True if the name alone says which server is meant. A URL or a command may have the name of a
@@ -406,6 +479,7 @@ fn insert_pairs(
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default();
+    let mut given: Vec<&str> = Vec::new();
     for pair in pairs {
         // Split once: the value of a header or a variable may have the character, too.
         let Some((name, value)) = pair
@@ -416,7 +490,17 @@ fn insert_pairs(
                 "{pair:?} is not a name and a value with `{separator}` between them"
             ));
         };
-        table.insert(name.trim().to_owned(), json!(value.trim()));
+        let name = name.trim();
+        // Names of headers have no case.
+        let is_same = |other: &&str| match separator {
+            ':' => other.eq_ignore_ascii_case(name),
+            _ => *other == name,
+        };
+        if given.iter().any(is_same) {
+            return Err(format!("{name:?} is given twice"));
+        }
+        given.push(name);
+        table.insert(name.to_owned(), json!(value.trim()));
     }
     if !table.is_empty() {
         settings.insert(key.to_owned(), Value::Object(table));

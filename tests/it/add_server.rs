@@ -293,6 +293,73 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
 }
 
 #[tokio::test]
+async fn a_flag_that_a_form_cannot_use_is_an_error_that_names_both() {
+    let scene = AddScene::new();
+    let before = scene.text();
+    let url = "https://a.example/mcp";
+    for (args, parts) in [
+        (
+            &["add", "-", "--bearer-token-env-var", "TOK"][..],
+            ["--bearer-token-env-var", "`-`"],
+        ),
+        (&["add", "-", "-t", "sse"], ["--transport", "`-`"]),
+        (&["add", "-", "--name", "x"], ["--name", "`-`"]),
+        (&["add", "-", "--only", "x"], ["--only", "`-`"]),
+        (&["add", "-", "word"], ["\"word\"", "`-`"]),
+        (&["add", "-", "--", "npx"], ["\"npx\"", "`-`"]),
+        (
+            &["add", "x", "-t", "sse", "--", "npx"],
+            ["--transport", "not for a command"],
+        ),
+        (
+            &["add", "x", "-H", "A: b", "--", "npx"],
+            ["--header", "not for a command"],
+        ),
+        (
+            &["add", "x", "--bearer-token-env-var", "TOK", "--", "npx"],
+            ["--bearer-token-env-var", "not for a command"],
+        ),
+        (
+            &["add", "files", ".", "-t", "ws"],
+            ["--transport", "not for a command"],
+        ),
+        (&["add", "x", url, "-e", "A=b"], ["--env", "not for a URL"]),
+        (
+            &["add", "x", url, "-t", "stdio"],
+            ["--transport", "use http, sse or ws"],
+        ),
+        (
+            &["add", "x", url, "-H", "A: b", "-H", "a: c"],
+            ["\"a\"", "given twice"],
+        ),
+        (
+            &[
+                "add",
+                "x",
+                url,
+                "-H",
+                "Authorization: b",
+                "--bearer-token-env-var",
+                "TOK",
+            ],
+            ["\"Authorization\"", "given twice"],
+        ),
+    ] {
+        let (code, said) = scene.run(&[args, &["--no-probe"]].concat()).await;
+        assert_eq!(code, 2, "{args:?}: {said}");
+        assert!(
+            parts.iter().all(|part| said.contains(part)),
+            "{args:?}: {said}"
+        );
+    }
+    assert_eq!(scene.text(), before);
+    // Claude Code's spelling of a command's transport.
+    let command = ["add", "x", "--no-probe", "-t", "stdio", "--", "npx", "y@1"];
+    let (code, said) = scene.run(&command).await;
+    assert!(code == 0 && scene.text().contains("npx"), "{said}");
+}
+
+#[tokio::test]
 async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
     let scene = AddScene::new();
     let (code, said) = scene.run(&["undo"]).await;
