@@ -19,13 +19,13 @@ pub struct LimitSettings {
     /// Requests of one key per unit of time: `100/min`, `10/s`. `0`: no limit. Without keys, all
     /// clients share it.
     ///
-    /// At the limit: status 429 until the rate allows more. A burst may use the whole number at
+    /// At the limit: status 429 until the rate allows more. A burst may use the whole allowance at
     /// once. A key's own `rate` replaces it. Without keys, all clients share the rate.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub rate: RateSetting,
     /// Concurrent calls of one key.
     ///
-    /// At the limit: status 429. Without keys, only `calls` holds.
+    /// At the limit: status 429. Without keys, only `calls` applies.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_inflight"])))]
     pub calls_per_key: usize,
@@ -54,14 +54,14 @@ pub struct LimitSettings {
     pub sessions: usize,
     /// An unused session ends after this time.
     ///
-    /// At the limit: an unused session ends. After a minute without use it sleeps, and keeps at
-    /// most 1 KiB.
+    /// At the limit: an unused session ends. After a minute without use, it goes to sleep and keeps
+    /// at most 1 KiB.
     #[cfg_attr(test,
         schemars(extend("x-metric" = ["moongate_sessions", "moongate_sessions_asleep"])))]
     pub session_idle: DurationSetting,
     /// Open event streams.
     ///
-    /// At the limit: status 503. A call gets its answer without a stream.
+    /// At the limit: status 503. A call still gets its answer, but not as a stream.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_streams"])))]
     pub streams: usize,
@@ -73,7 +73,7 @@ pub struct LimitSettings {
     pub parked: usize,
     /// How long a connection stays open for one stream.
     ///
-    /// At the limit: the stream ends if the client's revision lets it come back for the rest.
+    /// At the limit: the stream ends if the client's revision allows it to resume.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_streams"])))]
     pub stream_time: DurationSetting,
     /// Events of one session that Moongate keeps for a client that reconnects.
@@ -85,7 +85,7 @@ pub struct LimitSettings {
     /// Kept events of all sessions together. Part of `memory`, and at most an eighth of it.
     ///
     /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most
-    /// eight times the bytes still free.
+    /// eight times the bytes that are still free.
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay_total: SizeSetting,
@@ -112,7 +112,7 @@ pub struct LimitSettings {
     /// Waiting messages of all sessions together. Part of `memory`, and at most an eighth of it.
     ///
     /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most
-    /// eight times the bytes still free.
+    /// eight times the bytes that are still free.
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox_total: SizeSetting,
@@ -139,8 +139,8 @@ pub struct LimitSettings {
     pub admin_connections: usize,
     /// The largest request head: its line and headers.
     ///
-    /// At the limit: status 431, and the connection ends. A head has at most 100 headers. Spaces
-    /// around values do not count.
+    /// At the limit: status 431, and the connection closes. A head has at most 100 headers.
+    /// Whitespace around values does not count.
     // hyper panics with a smaller buffer (`max_buf_size`).
     #[cfg_attr(test,
         schemars(extend("x-least" = "8KiB", "x-reload" = "restart",
@@ -148,8 +148,8 @@ pub struct LimitSettings {
     pub head: SizeSetting,
     /// The largest request body.
     ///
-    /// At the limit: status 413. The same applies if its chunks take more than four times as many
-    /// bytes, and 64 KiB.
+    /// At the limit: status 413. The same applies once its chunks exceed four times this size plus
+    /// 64 KiB.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub body: SizeSetting,
     /// Messages in one batch.
@@ -172,15 +172,16 @@ pub struct LimitSettings {
     pub calls: usize,
     /// The longest time to read a request.
     ///
-    /// At the limit: status 400 for half a body, and the connection ends. A silent connection ends
-    /// too. Over HTTP/2, one without an admitted request ends, even if it answers pings.
+    /// At the limit: status 400 for an incomplete body, and the connection closes. So does a silent
+    /// connection. Over HTTP/2, a connection without an admitted request closes, even if it answers
+    /// pings.
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]
     pub read_timeout: DurationSetting,
     /// The longest time that a client may leave its messages unread.
     ///
     /// At the limit: a client that reads nothing for this time loses its connection, and its calls
-    /// end. Over HTTP/2 it loses only that answer.
+    /// end. Over HTTP/2, it loses only that answer.
     #[cfg_attr(test,
         schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_dropped_total"])))]
     pub write_timeout: DurationSetting,

@@ -24,8 +24,8 @@ pub struct LiveOptions {
     /// The limit on connections for single clients. A new one closes the one that has been unused
     /// the longest.
     ///
-    /// At the limit: the connection for a single client that has been unused the longest closes. If
-    /// all are in use, the call fails.
+    /// At the limit: the longest-unused connection for a single client closes. If all are in use,
+    /// the call fails.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100_000)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_server_connections"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
@@ -59,7 +59,7 @@ pub struct LiveOptions {
     pub relist: DurationSetting,
     /// Concurrent calls. Further calls wait.
     ///
-    /// At the limit: further calls wait. So do calls whose own connection is opening.
+    /// At the limit: further calls wait. So do calls whose own connection is still opening.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_queue_depth"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
@@ -74,7 +74,7 @@ pub struct LiveOptions {
     /// Progress and log messages of one call, per minute.
     ///
     /// At the limit: for one call, within a minute, further notifications are dropped
-    /// (`what="call_notification"`). The call goes on. One larger notification passes alone.
+    /// (`what="call_notification"`). The call goes on. A single larger notification still passes.
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]
     pub max_notifications: SizeSetting,
@@ -193,7 +193,7 @@ pub struct ListOptions {
     pub max_list: SizeSetting,
     /// How deeply a definition may nest. Deeper ones are left out.
     ///
-    /// At the limit: the definition is left out, the others stay (log, status).
+    /// At the limit: only that definition is left out (log, status).
     #[cfg_attr(feature = "schema", schemars(range(min = 8, max = 10_000)))]
     #[cfg_attr(feature = "schema", schemars(extend("x-metric" = ["moongate_catalog_left_out"])))]
     #[cfg_attr(feature = "schema", schemars(extend("x-operator" = "set")))]

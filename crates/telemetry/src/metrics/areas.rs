@@ -32,20 +32,20 @@ impl CallMetrics {
         CallMetrics {
             server_operation: r.operations(
                 "mcp_server_operation_duration_seconds",
-                "Time of a client's request, from its arrival to its answer.",
+                "Time from the arrival of a client's request to its response.",
             ),
             client_operation: r.operations(
                 "mcp_client_operation_duration_seconds",
-                "Time of a request to a server, from sending it to its answer.",
+                "Time from sending a request to a server to its response.",
             ),
             overhead: r.overhead(
                 "moongate_overhead_seconds",
-                "The gateway's own time in a call: all of it except the server's.",
+                "The gateway's own share of a call's time, without the server's.",
             ),
-            inflight: r.gauge("moongate_inflight", "Calls that are being served."),
+            inflight: r.gauge("moongate_inflight", "Calls in progress."),
             translated: r.counters(
                 "moongate_translated_total",
-                "Calls by the client's revision and the server's.",
+                "Calls by client revision and server revision.",
             ),
             cancelled: r.counter(
                 "moongate_cancelled_total",
@@ -88,20 +88,18 @@ pub struct ServerMetrics {
 impl ServerMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         ServerMetrics {
-            up: r.gauges("moongate_server_up", "1 for the state that a server is in."),
+            up: r.gauges(
+                "moongate_server_up",
+                "1 for the server's current state, 0 for the other states.",
+            ),
             restarts: r.counters(
                 "moongate_server_restarts_total",
-                "Child processes started \
-                again.",
+                "Restarts of the server's program.",
             ),
-            reconnects: r.counters(
-                "moongate_server_reconnects_total",
-                "Attempts to connect \
-                again.",
-            ),
+            reconnects: r.counters("moongate_server_reconnects_total", "Attempts to reconnect."),
             resumed: r.counters(
                 "moongate_server_resumed_total",
-                "Event streams of a server that were resumed where they ended.",
+                "Broken event streams that the gateway asked the server to resume.",
             ),
             connections: r.gauges(
                 "moongate_server_connections",
@@ -109,40 +107,37 @@ impl ServerMetrics {
             ),
             pings_missed: r.counters(
                 "moongate_server_pings_missed_total",
-                "Pings that a server \
-                left unanswered.",
+                "Pings that the server did not answer.",
             ),
             requests: r.counters(
                 "moongate_server_requests_total",
-                "Requests of a server that the gateway answered itself: answered, delayed (it asks \
-                 too fast), dropped (it reads no answers).",
+                "Requests from a server that the gateway answered itself: answered, delayed (they \
+                 came too fast), dropped (the server reads no responses).",
             ),
             garbage: r.counters(
                 "moongate_garbage_total",
-                "Lines and events from a server that were not messages.",
+                "Lines and events from a server that are not valid messages.",
             ),
             mended: r.counters(
                 "moongate_mended_messages_total",
-                "Messages of a server with bytes \
-                that are not UTF-8.",
+                "Messages from a server with bytes that are not UTF-8.",
             ),
             backlog_bytes: r.gauges(
                 "moongate_backlog_bytes",
-                "Bytes from a server that wait for clients.",
+                "Bytes from a server that clients have not read yet.",
             ),
             breaker_opened: r.counters(
                 "moongate_breaker_opened_total",
-                "How often the circuit breaker of a server opened.",
+                "Times that the server's circuit breaker opened.",
             ),
             retries: r.counters(
                 "moongate_retries_total",
-                "Failed calls that were sent again, or were not because there were too many \
+                "Failed calls: sent again, or not retried because there were too many \
                  (over_budget).",
             ),
             queue_depth: r.gauges(
                 "moongate_queue_depth",
-                "Calls that wait for a server's \
-                max_concurrency.",
+                "Calls that are queued because of a server's max_concurrency.",
             ),
         }
     }
@@ -171,32 +166,32 @@ impl ClientMetrics {
             sessions: r.gauge("moongate_sessions", "Sessions of legacy clients."),
             sessions_asleep: r.gauge(
                 "moongate_sessions_asleep",
-                "Sessions that nobody used for a minute, or since an earlier run.",
+                "Sessions that have been unused for a minute, or since the restart.",
             ),
             sessions_restored: r.counter(
                 "moongate_sessions_restored_total",
-                "Sessions of an earlier run whose clients came back.",
+                "Sessions whose clients came back after a restart.",
             ),
             streams: r.gauge("moongate_streams", "Open event streams to clients."),
             replay_bytes: r.gauge(
                 "moongate_replay_bytes",
-                "Bytes of events kept for clients that may come back.",
+                "Bytes of events kept for clients that may reconnect.",
             ),
             replay_dropped: r.counter(
                 "moongate_replay_dropped_total",
-                "Events that were not kept, or not long enough, for lack of room.",
+                "Events dropped too early for lack of space.",
             ),
             resumed: r.counters(
                 "moongate_resumed_total",
-                "Clients that came back for the rest of a stream.",
+                "Clients that reconnected to resume a stream.",
             ),
             outbox_bytes: r.gauge(
                 "moongate_outbox_bytes",
-                "Bytes that wait for sessions' own streams.",
+                "Bytes that wait to be sent on session streams.",
             ),
             subscriptions: r.gauges(
                 "moongate_subscriptions",
-                "Resources of a server that clients subscribe to.",
+                "Resources of a server that clients are subscribed to.",
             ),
             connections: r.gauge("moongate_connections", "Open connections of clients."),
             admin_connections: r.gauge(
@@ -221,25 +216,22 @@ pub struct InputMetrics {
 impl InputMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         InputMetrics {
-            asks: r.counters("moongate_asks_total", "Requests of servers to clients."),
+            asks: r.counters("moongate_asks_total", "Requests from servers to clients."),
             parked: r.gauge(
                 "moongate_parked",
-                "Calls whose server waits while the client is away \
-                to answer.",
+                "Calls whose server waits for a modern client's answer.",
             ),
             parked_expired: r.counter(
                 "moongate_parked_expired_total",
-                "Parked calls that no \
-                client came back for.",
+                "Parked calls whose client did not come back in time.",
             ),
             state_refused: r.counters(
                 "moongate_state_refused_total",
-                "Retries whose requestState \
-                could not be used.",
+                "Answers with a requestState that could not be used.",
             ),
             tasks: r.gauges(
                 "moongate_tasks",
-                "Tasks for which the gateway keeps something: asked (a request to the client), \
+                "Tasks for which the gateway keeps data: asked (a request to the user), \
                  finished (the result).",
             ),
         }
@@ -259,8 +251,10 @@ pub struct AccessMetrics {
 
 impl AccessMetrics {
     pub(super) fn register(r: &Registration) -> Self {
-        let auth: CounterFamily<(AuthOutcome,)> =
-            r.counters("moongate_auth_total", "Requests by their credentials.");
+        let auth: CounterFamily<(AuthOutcome,)> = r.counters(
+            "moongate_auth_total",
+            "Requests by the state of their credentials.",
+        );
         AccessMetrics {
             auth_accepted: auth.series(AuthOutcome::Accepted),
             policy_denied: r.counters(
@@ -269,7 +263,7 @@ impl AccessMetrics {
             ),
             tls_not_after: r.gauge(
                 "moongate_tls_not_after_seconds",
-                "When the listener's certificate expires (Unix time); 0 where there is none.",
+                "Time when the listener's certificate expires (Unix time). 0: no certificate.",
             ),
             tls_reloads: r.counters(
                 "moongate_tls_reloads_total",
@@ -297,7 +291,7 @@ impl CatalogMetrics {
         CatalogMetrics {
             items: r.gauges(
                 "moongate_catalog_items",
-                "Items that a server has in the catalogue.",
+                "Items of a server in the catalogue.",
             ),
             bytes: r.gauges(
                 "moongate_catalog_bytes",
@@ -309,8 +303,7 @@ impl CatalogMetrics {
             ),
             left_out: r.gauges(
                 "moongate_catalog_left_out",
-                "Items that a server lists and that \
-                cannot be exposed.",
+                "Items of a server that cannot be exposed.",
             ),
             mended: r.gauges(
                 "moongate_catalog_mended",
@@ -318,13 +311,12 @@ impl CatalogMetrics {
             ),
             stale: r.gauges(
                 "moongate_catalog_stale",
-                "1 while a server's lists are those of an earlier run, until the server \
-                 confirms them.",
+                "1 while a server's lists come from before the restart.",
             ),
             filters_unmatched: r.gauges(
                 "moongate_filters_unmatched",
-                "Patterns and names in the config that match nothing; those of views and keys if \
-                 no server is named.",
+                "Patterns and names in the config that match nothing. Without a server: those of \
+                 views and keys.",
             ),
         }
     }
@@ -347,11 +339,11 @@ impl ConfigMetrics {
             ),
             reload_failed: r.gauge(
                 "moongate_config_reload_failed",
-                "1 while the last reload was refused.",
+                "1 if the last reload was refused.",
             ),
             reloaded_at: r.float_gauge(
                 "moongate_config_last_reload_success_timestamp_seconds",
-                "When the config that is in use was read (Unix time).",
+                "Time when the config in use was read (Unix time).",
             ),
         }
     }
@@ -369,18 +361,18 @@ pub struct StoreMetrics {
 impl StoreMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         StoreMetrics {
-            open: r.gauge("moongate_store_open", "1 while the state has a file."),
+            open: r.gauge("moongate_store_open", "1 while the state file is open."),
             waiting: r.gauge(
                 "moongate_store_waiting",
-                "Changes of the state that are not written yet.",
+                "State changes that have not been written yet.",
             ),
             dropped: r.counter(
                 "moongate_store_dropped_total",
-                "Changes of the state that were not kept, for lack of room.",
+                "State changes that were lost for lack of space.",
             ),
             errors: r.counter(
                 "moongate_store_errors_total",
-                "Writes of the state that failed.",
+                "Failed writes to the state file.",
             ),
         }
     }

@@ -60,7 +60,7 @@ impl Metrics {
     /// Creates a registry with every metric at zero.
     pub fn new() -> Self {
         let registry = Registry::new();
-        let version = Opts::new("moongate_build_info", "Always 1; the version is a label.");
+        let version = Opts::new("moongate_build_info", "Always 1. The version is a label.");
         let info = IntGaugeVec::new(version, &["version"]).expect("a name and a label of ours");
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         registry.register(Box::new(info)).expect("the first metric");

@@ -24,7 +24,7 @@ impl ProcessMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         r.float_gauge(
             "process_start_time_seconds",
-            "When the process started (Unix time).",
+            "Time when the process started (Unix time).",
         )
         .set(process::start_time());
         ProcessMetrics {
@@ -36,19 +36,16 @@ impl ProcessMetrics {
             open_fds: r.float_gauge("process_open_fds", "Open file descriptors of the process."),
             threads: r.float_gauge("process_threads", "Threads of the process."),
             // Only where the allocator counts: a constant zero would look like a measurement.
-            heap_bytes: process::usage().heap_bytes.map(|_| {
-                r.float_gauge(
-                    "moongate_heap_bytes",
-                    "Bytes that the process has allocated and not freed.",
-                )
-            }),
+            heap_bytes: process::usage()
+                .heap_bytes
+                .map(|_| r.float_gauge("moongate_heap_bytes", "Allocated heap bytes.")),
             memory_reserved: r.gauges(
                 "moongate_memory_reserved_bytes",
-                "Bytes of messages that the gateway holds.",
+                "Bytes of messages above 16 KiB that the gateway holds.",
             ),
             memory_limit: r.gauge(
                 "moongate_memory_limit_bytes",
-                "Memory that the gateway may use; 0: any.",
+                "Memory that the gateway may use. 0: no limit.",
             ),
         }
     }
