@@ -2,7 +2,7 @@
 //!
 //! `tests/conformance/setup.sh` fetches the suite and its fixture, pinned. What each gate reaches
 //! is the table in `tests/conformance/README.md`; a run that reaches anything else fails, and
-//! `UPDATE_EXPECTED=1` writes it anew.
+//! `UPDATE_EXPECTED=1` rewrites it.
 
 // The harness starts and stops programs with signals.
 #![cfg(unix)]
@@ -26,7 +26,7 @@ const SKIPPED: &[ExcusedScenario] = &[STATUS_NOTIFICATIONS];
 const STATUS_NOTIFICATIONS: ExcusedScenario = ExcusedScenario {
     revision: "2026-07-28",
     scenario: "tasks-status-notifications",
-    why: "The suite skips it itself: it waits to be rewritten for `subscriptions/listen`.",
+    why: "The suite itself skips it until it is rewritten for `subscriptions/listen`.",
 };
 
 /// What tasks of 2025-11-25 do in another way, so that a client of 2026-07-28 sees it.
@@ -35,14 +35,14 @@ const TASKS_ACROSS: &[ExcusedScenario] = &[
     ExcusedScenario {
         revision: "2026-07-28",
         scenario: "tasks-required-task-error",
-        why: "A tool that only runs as a task is waited for on behalf of a client without tasks: \
-              it answers.",
+        why: "If a client does not support tasks, the gateway waits for the task on its behalf, so \
+              the tool returns a result.",
     },
     ExcusedScenario {
         revision: "2026-07-28",
         scenario: "tasks-mrtr-composition",
-        why: "It wants a question before the task is made; a 2025-11-25 server makes it first: \
-              \"Receivers that accept a task-augmented request **MUST** return a \
+        why: "It expects the question before the task is created, but a 2025-11-25 server creates \
+              the task first: \"Receivers that accept a task-augmented request **MUST** return a \
               `CreateTaskResult` as the response\" \
               (2025-11-25/basic/utilities/tasks.mdx).",
     },
@@ -51,12 +51,12 @@ const TASKS_ACROSS: &[ExcusedScenario] = &[
 /// What cannot exist across the eras.
 const ACROSS: &[ExcusedScenario] = &[NAMED_KEY];
 
-/// The suite wants the key that its own fixture would choose, and the server here sends requests,
+/// The suite expects the key that its own fixture would choose, but the server here sends requests,
 /// which have ids.
 const NAMED_KEY: ExcusedScenario = ExcusedScenario {
     revision: "2026-07-28",
     scenario: "input-required-result-basic-elicitation",
-    why: "It wants the key `user_name`, and a request of a server with sessions has no key: \
+    why: "It expects the key `user_name`, but a request from a server with sessions has no key: \
           \"`inputRequests` keys are server assigned identifiers\" \
           (2026-07-28/basic/patterns/mrtr.mdx).",
 };

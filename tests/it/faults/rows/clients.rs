@@ -6,9 +6,9 @@ use crate::faults::fault_row::{FaultRow, row};
 pub(super) const CLIENTS: &[FaultRow] = &[
     row(
         "F41",
-        "a client goes in the middle of a call",
-        "stateless: the call is cancelled; with a session: it runs on until it is cancelled \
-         by name",
+        "a client disconnects in the middle of a call",
+        "stateless: the call is cancelled; with a session: it continues until the client cancels \
+         it explicitly",
         &[
             "f41_a_disconnect_cancels_the_call_where_the_revision_says_so",
             "a_modern_disconnect_cancels_the_call",
@@ -19,7 +19,7 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     row(
         "F42",
         "a client stops reading",
-        "its stream is bounded, and delays nobody",
+        "its stream is bounded, and nobody else is delayed",
         &[
             "a_client_that_does_not_read_delays_no_other_client",
             "a_stalled_reader_delays_no_other_client",
@@ -29,17 +29,17 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     row(
         "F43",
         "10,000 idle streams",
-        "they are held, each hears of changes, and new calls are served",
+        "they are kept open, each is notified of changes, and new calls are served",
         &[
             "f43_hundreds_of_idle_streams_are_held_and_calls_go_on",
             "idle_streams_are_held_and_calls_go_on",
         ],
-        "so many of them: `benches/` measures those (`--parts memory`)",
+        "that many streams: `benches/` measures those (`--parts memory`)",
     ),
     row(
         "F44",
-        "two open calls under one id",
-        "each gets its own answer, or the second a 400",
+        "two open calls with the same id",
+        "each gets its own response, or the second gets a 400",
         &[
             "f44_equal_ids_at_once_get_their_own_answers",
             "equal_ids_at_once_get_their_own_answers",
@@ -48,8 +48,8 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     ),
     row(
         "F45",
-        "batches where there are none, and very long ones",
-        "400, and nothing of them runs",
+        "batches in revisions without batches, and very long ones",
+        "400, and nothing in them runs",
         &[
             "invalid_client_messages_are_refused_and_the_session_goes_on",
             "batches_are_refused_where_there_are_none_and_where_they_are_too_long",
@@ -58,8 +58,8 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     ),
     row(
         "F46",
-        "bodies too large, too deep, or malformed",
-        "413 or 400; the session lives on; numbers and text pass unchanged",
+        "bodies that are too large, too deep, or malformed",
+        "413 or 400; the session continues; numbers and text pass unchanged",
         &[
             "a_body_over_the_limit_is_a_413_that_names_it",
             "a_malformed_body_is_one_error_over_400_and_the_session_lives_on",
@@ -70,15 +70,15 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     ),
     row(
         "F47",
-        "wrong methods, types, paths and versions of HTTP",
-        "400 that says what is wrong, 405 with `Allow`, 404; the client goes on",
+        "wrong HTTP methods, types, paths and versions",
+        "a 400 that says what is wrong, a 405 with `Allow`, or a 404; the client can continue",
         &["f47_unsupported_http_requests_get_their_status"],
         "",
     ),
     row(
         "F48",
-        "session ids that are missing, forged or over",
-        "400 and 404; no session comes of it",
+        "session ids that are missing, forged or expired",
+        "400 and 404; no session is created",
         &[
             "after_a_restart_an_old_session_is_a_404_and_initialize_works",
             "a_session_answers_its_own_key_only",
@@ -88,15 +88,15 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     ),
     row(
         "F49",
-        "unknown notifications, answers to nothing, calls before `initialize`",
-        "202 and ignored, or 400; nothing reaches a server",
+        "unknown notifications, responses to nothing, calls before `initialize`",
+        "they get a 202 and are ignored, or get a 400; nothing reaches a server",
         &["f49_notifications_and_stray_responses_reach_no_server"],
         "",
     ),
     row(
         "F50",
-        "sessions that are opened and left",
-        "they end in time; a full table makes room among the same key's",
+        "sessions that are opened and abandoned",
+        "they expire; in a full table, a session of the same key makes room",
         &[
             "idle_sessions_expire_and_free_everything",
             "a_full_table_makes_room_among_the_same_keys_sessions_only",
@@ -106,8 +106,8 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     ),
     row(
         "F51",
-        "cancellations before, after, twice, of another's call",
-        "no effect but on the client's own open call",
+        "cancellations: before, after, twice, of another client's call",
+        "they affect nothing but the client's own open call",
         &[
             "f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only",
             "a_legacy_client_cancels_with_a_notification",
@@ -117,7 +117,8 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     row(
         "F52",
         "pipelined requests, keep-alive after an error, two lengths, a PROXY header",
-        "answered in order, or 400 and closed; nothing that is hidden behind another request runs",
+        "responses come in order, or a 400 and the connection closes; nothing hidden behind \
+         another request runs",
         &[
             "f52_requests_in_a_row_are_answered_in_their_order",
             "f52_a_connection_goes_on_after_an_error_or_is_closed",

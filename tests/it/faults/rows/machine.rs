@@ -6,8 +6,9 @@ use crate::faults::fault_row::{FaultRow, row};
 pub(super) const MACHINE: &[FaultRow] = &[
     row(
         "F53",
-        "SIGTERM with calls and streams",
-        "calls end, streams are closed, children stop, exit 0; a second signal ends it at once",
+        "SIGTERM with open calls and streams",
+        "calls finish, streams are closed, children stop, exit code 0; a second signal ends the \
+         gateway at once",
         &[
             "a_stop_lets_open_calls_end_and_ends_streams",
             "a_second_signal_ends_it_at_once_and_leaves_nothing_either",
@@ -18,10 +19,10 @@ pub(super) const MACHINE: &[FaultRow] = &[
     ),
     row(
         "F54",
-        "a reload with a bad config, half of one, a certificate that cannot be used, a hundred \
-         at once",
-        "nothing changes, each problem is told with its place, and `moongate_config_reload_failed` \
-         says so; what is good touches only what it changes",
+        "a reload with a bad config, an incomplete one, an unusable certificate, or a hundred \
+         reloads at once",
+        "nothing changes, each problem is reported with its location, and \
+         `moongate_config_reload_failed` is set; a good reload touches only what changed",
         &[
             "a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing",
             "a_file_in_any_format_is_refused_or_applied_as_a_whole",
@@ -36,7 +37,7 @@ pub(super) const MACHINE: &[FaultRow] = &[
     row(
         "F55",
         "the gateway is killed while it writes its state",
-        "the state opens again",
+        "the state can be opened again",
         &[
             "twenty_kills_while_it_writes_leave_the_state_whole",
             "kills_under_load_lose_nothing_that_was_answered_and_no_session",
@@ -45,8 +46,8 @@ pub(super) const MACHINE: &[FaultRow] = &[
     ),
     row(
         "F56",
-        "no descriptors are left",
-        "connections without a request make room; without any, accepting pauses and recovers",
+        "file descriptors run out",
+        "connections without a request make room; if there are none, accepting pauses and recovers",
         &[
             "out_of_descriptors_connections_without_a_request_make_room",
             "a_line_a_minute_tells_of_all_failures",
@@ -55,9 +56,9 @@ pub(super) const MACHINE: &[FaultRow] = &[
     ),
     row(
         "F57",
-        "the disk is full or cannot be written",
-        "calls go on, failures are counted, and what waits is written once there is room; with \
-         `state = \"embedded\"` a place that cannot be used is the reason not to start",
+        "the disk is full or not writable",
+        "calls continue, failures are counted, and waiting changes are written once there is \
+         space; with `state = \"embedded\"`, the gateway does not start if it cannot use the place",
         &[
             "f57_a_full_disk_fails_only_persistence_until_there_is_room",
             "a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start",
@@ -67,14 +68,15 @@ pub(super) const MACHINE: &[FaultRow] = &[
     row(
         "F58",
         "the clock jumps",
-        "no timeout moves: they all take the monotonic clock",
+        "no timeout changes, because all use the monotonic clock",
         &["the_clock_on_the_wall_ends_nothing"],
         "",
     ),
     row(
         "F59",
-        "a limit of memory",
-        "messages take their bytes from it before they are stored, and what is over it is refused",
+        "the memory limit",
+        "messages reserve their bytes before they are stored, and whatever exceeds the limit is \
+         refused",
         &[
             "bodies_that_begin_together_stay_within_the_memory_limit",
             "results_that_nobody_reads_stay_within_the_memory_limit",
@@ -84,8 +86,8 @@ pub(super) const MACHINE: &[FaultRow] = &[
     ),
     row(
         "F60",
-        "no CPU",
-        "health is answered, and no server is ended for being slow",
+        "no CPU time",
+        "health checks are answered, and no server is stopped for being slow",
         &["f60_a_starved_gateway_answers_and_ends_nobody"],
         "",
     ),
@@ -98,10 +100,10 @@ pub(super) const MACHINE: &[FaultRow] = &[
     ),
     row(
         "F62",
-        "an issuer of tokens is down",
+        "a token issuer is down",
         "",
         &[],
-        "there are no tokens of issuers yet: clients show keys of the config",
+        "there are no issued tokens yet: clients use keys from the config",
     ),
     row(
         "F63",
@@ -113,9 +115,9 @@ pub(super) const MACHINE: &[FaultRow] = &[
     row(
         "F64",
         "replicas are replaced one by one",
-        "two processes on one port: every call of a stateless client is answered, and with its own \
-         answer",
+        "two processes share one port: every call of a stateless client is answered, and with its \
+         own response",
         &["processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anothers"],
-        "sessions, which are their own process's until there is a shared store",
+        "sessions, which belong to one process until there is a shared store",
     ),
 ];
