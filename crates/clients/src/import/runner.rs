@@ -249,7 +249,11 @@ impl Runner {
 
     /// True if these arguments can start a server. `npm install` starts none.
     pub(super) fn starts_server(self, args: &[&str]) -> bool {
-        !self.needs_subcommand || args.iter().any(|arg| self.subcommands.contains(arg))
+        let has_subcommand = || {
+            let mut words = self.words(args);
+            words.any(|(_, _, is_subcommand)| is_subcommand)
+        };
+        !self.needs_subcommand || has_subcommand()
     }
 
     /// Finds the package, the image or the script that these arguments name.
@@ -291,18 +295,34 @@ impl Runner {
     /// Returns the words that are neither flags, nor their values, nor subcommands, each with its
     /// index.
     fn plain_words<'a>(self, args: &[&'a str]) -> Vec<(usize, &'a str)> {
-        let mut out = Vec::new();
+        let words = self.words(args);
+        let plain = words.filter(|(_, _, is_subcommand)| !is_subcommand);
+        plain.map(|(at, word, _)| (at, word)).collect()
+    }
+
+    /// Returns the words that are neither flags nor their values, each with its index, and true if
+    /// it is a subcommand. Those come first, and a package manager has one: in `npm exec x`, `x` is
+    /// the package.
+    fn words<'a>(self, args: &[&'a str]) -> impl Iterator<Item = (usize, &'a str, bool)> {
+        let most = match self.kind {
+            NodePackage => 1,
+            _ => usize::MAX,
+        };
         let mut is_value = false;
-        for (at, word) in args.iter().enumerate() {
+        let mut subcommands = Some(0);
+        args.iter().enumerate().filter_map(move |(at, word)| {
             let is_flag =
                 word.starts_with('-') || self.kind == WindowsShell && word.starts_with('/');
-            let is_subcommand = out.is_empty() && self.subcommands.contains(word);
-            if !is_value && !is_flag && !is_subcommand {
-                out.push((at, *word));
-            }
+            let is_plain = !is_value && !is_flag;
             is_value = !is_value && self.value_flags.contains(word);
-        }
-        out
+            if !is_plain {
+                return None;
+            }
+            subcommands = subcommands
+                .filter(|count| *count < most && self.subcommands.contains(word))
+                .map(|count| count + 1);
+            Some((at, *word, subcommands.is_some()))
+        })
     }
 }
 
