@@ -349,6 +349,7 @@ const PLACES: [(&str, &[&str]); 17] = [
     (
         "process::Command",
         &[
+            "platform/browser.rs",
             "platform/child_process/",
             "transport/stdio_link.rs",
             "transport/reaper.rs",
