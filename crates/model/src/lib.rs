@@ -26,7 +26,7 @@ pub use call::{
     McpMethod,
 };
 pub use call_state::CallState;
-pub use cancel_reason::CancelReason;
+pub use cancel_reason::{CancelReason, CancelReasons};
 pub use client_channel::{AskClient, ClientChannel};
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};

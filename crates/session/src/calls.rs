@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::RequestId;
-use moongate_model::CancelReason;
+use moongate_model::{CancelReason, CancelReasons};
 
 /// Maximum number of calls that one session may have open.
 // Far above what a client needs. One that never reads its responses would otherwise grow the list
@@ -22,6 +22,7 @@ const CALLS_MAX: usize = 1000;
 pub struct SessionCalls {
     last: AtomicU64,
     open: Mutex<Vec<ListedCall>>,
+    reasons: CancelReasons,
 }
 
 /// Open call in the list.
@@ -30,7 +31,6 @@ struct ListedCall {
     number: u64,
     id: RequestId,
     cancelled: CancellationToken,
-    reason: CancelReason,
 }
 
 impl SessionCalls {
@@ -47,19 +47,17 @@ impl SessionCalls {
         }
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let cancelled = CancellationToken::new();
-        let reason = CancelReason::default();
         calls.push(ListedCall {
             number,
             id: id.clone(),
             cancelled: cancelled.clone(),
-            reason: reason.clone(),
         });
         // The session may have ended before the call was added: `cancel_all` knows only the calls
         // in the list.
         if ended.is_cancelled() {
             cancelled.cancel();
         }
-        Some((number, cancelled, reason))
+        Some((number, cancelled, self.reasons.of_call(number)))
     }
 
     /// Removes a call that has ended. Returns true if no other is open.
@@ -83,7 +81,7 @@ impl SessionCalls {
         match (named.next(), named.next()) {
             (Some(call), None) => {
                 // First the reason: the call ends at once.
-                call.reason.set(reason);
+                self.reasons.of_call(call.number).set(reason);
                 call.cancelled.cancel();
                 true
             }

@@ -443,11 +443,7 @@ impl LegacyCall {
                 // notification SHOULD ignore any response to the request that arrives afterward".
                 self.entry.mark_cancelled();
             }
-            let reason = self
-                .cancel_reason
-                .as_ref()
-                .and_then(CancelReason::get)
-                .cloned();
+            let reason = self.cancel_reason.as_ref().and_then(CancelReason::get);
             let params = JsonObject::new()
                 .with("requestId", RawJson::number(self.entry.id))
                 .with(

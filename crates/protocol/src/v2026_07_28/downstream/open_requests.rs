@@ -20,7 +20,7 @@ use crate::v2026_07_28::downstream::encode;
 use crate::v2026_07_28::downstream::validated_request::{self, RequestSender};
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::{RequestId, RpcRequest, encode_line};
-use moongate_model::{CancelReason, Error, McpErrorKind, McpServer};
+use moongate_model::{CancelReason, CancelReasons, Error, McpErrorKind, McpServer};
 
 /// Limit of open requests on one pipe.
 const OPEN_MAX: usize = 1000;
@@ -144,7 +144,7 @@ impl OpenRequests {
     fn register(&self, id: &RequestId) -> Option<OpenRequestGuard> {
         let mut open = self.open.lock();
         let token = CancellationToken::new();
-        let reason = CancelReason::default();
+        let reason = CancelReasons::default().of_call(0);
         (open.len() < OPEN_MAX).then(|| {
             // A copy: the id is a span of the message, whose buffer must not live as long as the
             // request.

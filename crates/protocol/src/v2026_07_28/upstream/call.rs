@@ -414,11 +414,7 @@ impl ModernCall {
         // close."
         if sent && self.server.link.is_multiplexed() {
             self.entry.mark_cancelled();
-            let reason = self
-                .cancel_reason
-                .as_ref()
-                .and_then(CancelReason::get)
-                .cloned();
+            let reason = self.cancel_reason.as_ref().and_then(CancelReason::get);
             let params = JsonObject::new()
                 .with("requestId", RawJson::number(self.entry.id))
                 .with(
