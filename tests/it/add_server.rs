@@ -126,7 +126,10 @@ async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
         (&["add", "files", "nowhere"], "there is no folder"),
         (&["add", "deepwiki", "x"], "too many"),
         (&["add", "deepwik"], "is it `moongate add deepwiki`?"),
-        (&["add", "team", "https://a.example/mcp", "b"], "too much"),
+        (
+            &["add", "team", "https://a.example/mcp", "b"],
+            "a server has one URL",
+        ),
         (
             &["add", "team", "https://a.example/mcp", "--name", "b"],
             "--name is for popular servers",

@@ -66,7 +66,7 @@ pub fn format_of(path: &Path) -> Format {
 pub fn existing_entry(path: &Path, text: &str, name: &str, own: &SelfAddresses) -> ExistingEntry {
     match entry_of(path, text, name) {
         None => ExistingEntry::None,
-        Some(entry) if own.leads_here(&entry.settings) => ExistingEntry::Ours,
+        Some(entry) if own.may_replace(&entry.settings) => ExistingEntry::Ours,
         Some(entry) => ExistingEntry::Foreign(Value::Object(entry.masked)),
     }
 }

@@ -330,6 +330,23 @@ fn an_entry_is_found_by_the_name_that_its_file_has() {
     assert_eq!(existing("my__gate"), ExistingEntry::Ours);
 }
 
+#[test]
+fn a_bridge_from_before_a_change_of_the_port_is_ours() {
+    let path = Path::new("mcp.json");
+    for (url, is_ours) in [
+        ("http://127.0.0.1:1/mcp", true),
+        ("http://localhost:9/mcp", true),
+        ("https://team.example/mcp", false),
+    ] {
+        let args = format!(r#"["stdio", "--url", "{url}"]"#);
+        let text = format!(
+            r#"{{"mcpServers": {{"moongate": {{"command": "moongate", "args": {args}}}}}}}"#
+        );
+        let existing = existing_entry(path, &text, "moongate", &own());
+        assert_eq!(existing == ExistingEntry::Ours, is_ours, "{url}");
+    }
+}
+
 fn entry(name: &str) -> TakenEntry<'_> {
     TakenEntry {
         name,

@@ -143,7 +143,11 @@ fn the_empty_log_of_a_program_is_its_own() {
         server["transport"] = transport.into();
         let html = servers_page(&[server], "tab=log", Some(("a", json!({ "tools": [] }))));
         assert!(html.contains(words), "{transport}: {html}");
-        assert_eq!(html.contains("run as programs"), transport == "http", "{html}");
+        assert_eq!(
+            html.contains("run as programs"),
+            transport == "http",
+            "{html}"
+        );
     }
 }
 

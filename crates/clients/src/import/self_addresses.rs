@@ -37,19 +37,22 @@ impl SelfAddresses {
             return true;
         }
         let args = args_of(settings);
-        // A `moongate` with another command isn't a bridge, such as `moongate mock`.
-        if text_of(settings, "command")
-            .is_some_and(|command| StartCommand::is_bridge(command, &args))
-        {
+        if let Some(urls) = bridge_urls(settings) {
             // A reference, or another path to a socket of this machine, may still mean this one.
-            return !values_of(&args, "--url")
-                .iter()
-                .any(|url| is_web_url(url) && !self.has_url(url));
+            return !urls.iter().any(|url| is_web_url(url) && !self.has_url(url));
         }
         // Whatever else a bridge is called, its arguments name the address that it leads to.
         args.iter()
             .flat_map(|arg| arg.split([' ', '=', '"', '\'']))
             .any(|word| self.has_url(word))
+    }
+
+    /// True if an entry is ours to replace: it leads here, or its bridge did before the gateway's
+    /// port changed.
+    pub fn may_replace(&self, settings: &Map<String, Value>) -> bool {
+        let is_near = |url: &&str| Url::parse(url).is_ok_and(|url| is_loopback(&url));
+        self.leads_here(settings)
+            || bridge_urls(settings).is_some_and(|urls| urls.iter().all(is_near))
     }
 
     /// True if a URL is one of this gateway's endpoints.
@@ -66,6 +69,25 @@ impl SelfAddresses {
             .iter()
             .any(is_ours)
             .then_some(place.endpoint)
+    }
+}
+
+/// Returns the URLs of an entry that starts Moongate as a bridge.
+fn bridge_urls(settings: &Map<String, Value>) -> Option<Vec<&str>> {
+    let args = args_of(settings);
+    // A `moongate` with another command isn't a bridge, such as `moongate mock`.
+    text_of(settings, "command")
+        .is_some_and(|command| StartCommand::is_bridge(command, &args))
+        .then(|| values_of(&args, "--url"))
+}
+
+/// True if a URL names a loopback address.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(_)) => hosts_of(url).iter().any(|host| host == "127.0.0.1"),
+        None => false,
     }
 }
 
