@@ -472,7 +472,7 @@ impl ConfigReloader {
         if !difference.needs_restart.is_empty() {
             let names = difference.needs_restart.join(", ");
             tracing::warn!(
-                "settings changed that need a restart of the gateway, the old values hold until \
+                "some changed settings need a gateway restart; the old values stay in effect until \
                  then: {names}"
             );
         }

@@ -21,8 +21,8 @@ const CONTAINER_FILES: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 const CONTAINER_HINT: &str = "inside a container, this address is the container itself; a server \
                               on its host is at host.docker.internal (Podman: \
                               host.containers.internal)";
-const PLAINTEXT_HINT: &str = "it does not speak TLS there; write http:// instead of https:// \
-                              (ws:// instead of wss://), or use its TLS port";
+const PLAINTEXT_HINT: &str = "the server does not use TLS on this port; write http:// instead \
+                              of https:// (ws:// instead of wss://), or use its TLS port";
 const AUTHORITY_HINT: &str = "it presents a CA certificate as its own; give the server a \
                               certificate that this CA issued for its name, and set the server's \
                               `ca` (or the environment variable SSL_CERT_FILE) to a file with the \

@@ -246,7 +246,7 @@ fn spawn_error(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
 fn describe(status: ExitStatus) -> String {
     match (status.code(), child_process::exit_signal(status)) {
         (Some(code), _) => format!("it exited with status {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
+        (None, Some(signal)) => format!("it was killed by signal {signal}"),
         (None, None) => "it ended".to_owned(),
     }
 }

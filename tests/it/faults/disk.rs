@@ -59,7 +59,11 @@ async fn f57_a_full_disk_fails_only_persistence_until_there_is_room() {
         rig.metric("moongate_store_waiting", &[]).await > 0.0,
         "what is to be kept waits"
     );
-    let told = rig.gateway.log().matches("state not written").count();
+    let told = rig
+        .gateway
+        .log()
+        .matches("state could not be written")
+        .count();
     assert_eq!(told, 1, "told once a minute: {}", rig.gateway.log());
     allow(&rig, None);
     until("there is room, and it is written", async || {

@@ -73,7 +73,7 @@ pub(super) async fn run(
                 inner.metrics.store.errors.inc();
                 if logged.is_none_or(|logged_at| logged_at.elapsed() >= LOG_INTERVAL) {
                     logged = Some(Instant::now());
-                    tracing::warn!("state not written, kept in memory until it can be: {error}");
+                    tracing::warn!("state could not be written; kept in memory for now: {error}");
                 }
                 requeue(&inner, changes);
                 // Wakes this loop again, since no other change may come.
