@@ -187,7 +187,8 @@ fn tidy_object(object: &mut Map<String, Value>) {
     // Numbers of the plan are as wide as the machine's, which the file need not know.
     if object
         .get("format")
-        .is_some_and(|format| format == "uint" || format == "uint32")
+        .and_then(Value::as_str)
+        .is_some_and(|format| format.starts_with("uint"))
     {
         object.insert("format".to_owned(), "uint64".into());
     }
