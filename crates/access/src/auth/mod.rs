@@ -8,7 +8,7 @@ mod admin;
 mod auth_methods;
 mod authenticator;
 mod expiry;
-mod key_hash;
+mod named_key;
 mod principal_table;
 mod api_keys;
 
@@ -18,5 +18,5 @@ pub use auth_methods::{AuthMethods, AuthSettings, CachedIdentity};
 pub use authenticator::{
     AuthError, AuthRefusal, Authenticator, CredentialFetch, InvalidCredentials, ProvenIdentity,
 };
-pub use key_hash::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};
+pub use named_key::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};
 pub use principal_table::{Person, PrincipalChange, PrincipalTable};

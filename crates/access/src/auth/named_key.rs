@@ -1,7 +1,8 @@
-//! Named API keys: their hashes and settings, new keys, the secrets derived from a key, and marks
-//! made with those.
+//! Named API keys.
 //!
-//! Does not authenticate requests (`api_keys.rs`). Invariant: only the SHA-256 of a key is stored.
+//! Owns their settings and hashes, how a new key is made, the secrets derived from a key, and marks
+//! made with those. Does not authenticate requests (`api_keys.rs`). Invariant: only the SHA-256 of
+//! a key is stored.
 
 use std::fmt;
 
