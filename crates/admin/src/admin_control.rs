@@ -1,7 +1,7 @@
 //! Traits that let operators act on the gateway: reload, edit the config, examine.
 //!
-//! Owns the traits. Does not implement them: the app crate does. Invariant: every method returns
-//! types of the API or of the config.
+//! Owns the traits. Does not implement them (`src/app/`). Invariant: every method returns types of
+//! the API, of the config, of `control_types.rs` or of `probe_report.rs`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Recent calls, for operators.
 //!
-//! Owns their list with its filters, and the route that cancels a call. Does not record calls
+//! Owns their list with its filters, and the handler that cancels a call. Does not record calls
 //! (`moongate_gateway`). Invariant: arguments and results are never shown.
 
 use axum::extract::Path;

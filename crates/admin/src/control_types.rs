@@ -1,5 +1,5 @@
-//! Types that the traits of `admin_control.rs` exchange: config changes with their outcomes, and
-//! the config in use.
+//! Types that the traits of `admin_control.rs` exchange: config changes with their outcomes,
+//! servers compared with the config, and the config in use.
 //!
 //! Owns the types. Does not edit or reload anything. Invariant: an applied change names the file
 //! that contains it.

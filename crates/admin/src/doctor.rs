@@ -1,6 +1,6 @@
 //! Findings of the checks that the gateway can run on itself.
 //!
-//! Owns the route. Does not find problems: the gateway does. Invariant: no secret is in a
+//! Owns the handler. Does not find problems (`src/app/doctor/`). Invariant: no secret is in a
 //! finding.
 
 use std::time::Duration;

@@ -1,7 +1,9 @@
-//! Admin listener: metrics, health, the API and the page for operators. Owns its routes.
+//! Admin listener: metrics, health, the API and the page for operators.
 //!
-//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, except
-//! in an operator's own call (`try_call/`). Probes never depend on a server or a key.
+//! Owns the order of the checks, and the routes for metrics and health. Leaves the other routes to
+//! `routes.rs` and `page_routes.rs`, and does not serve MCP. Invariant: the only secret in a
+//! response is a key, ticket or session that the request has just made. Arguments and results are
+//! only in an operator's own call (`try_call/`). Probes never depend on a server or a key.
 
 mod admin_control;
 mod admin_state;

@@ -1,6 +1,6 @@
 //! OpenAPI 3.1 description of the API: the file `openapi.json`.
 //!
-//! Owns its route, and the test that generates the file from the routes and their types. Does not
+//! Owns its handler, and the test that generates the file from the routes and their types. Does not
 //! declare routes (`routes.rs`). Invariant: the file describes every route of the API and nothing
 //! else.
 

@@ -1,6 +1,6 @@
 //! Operator actions: plan or apply a reload, restart a server, refresh its lists.
 //!
-//! Owns the routes. Does not check who may act (`operator_check.rs`) or perform the actions.
+//! Owns the handlers. Does not check who may act (`operator_check.rs`) or perform the actions.
 //! Invariant: a response comes when the action is done, or after a timeout.
 
 use std::time::Duration;

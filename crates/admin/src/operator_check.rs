@@ -1,9 +1,10 @@
-//! Check whether a caller may view or act. Owns the role check that follows the key check
-//! (`key_check.rs`).
+//! Check whether a caller may view or act.
 //!
-//! Does not perform actions (`operator_actions.rs`). Without admin keys, only this machine may act:
-//! a request through a proxy is refused, whatever address the listener has. Pages of other origins
-//! never may. Invariant: the check comes before any action.
+//! Owns the role check that follows the key check (`key_check.rs`), and the refusal of what pages
+//! of other origins and plain forms send. Does not perform actions (`operator_actions.rs`). Without
+//! admin keys, only this machine may act: a request through a proxy is refused, whatever address
+//! the listener has. Pages of other origins never may. Invariant: the check comes before any
+//! action.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Popular servers, and those of them that the config has.
 //!
-//! Owns the route. Does not own the table (`moongate_config`). Invariant: nothing is fetched.
+//! Owns the handler, and which of them the config has. Does not own the table (`moongate_config`).
+//! Invariant: nothing is fetched.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Probe reports: how a server answers that is not configured yet.
 //!
-//! Owns the types. Does not connect: the app crate does. Invariant: a report contains names and
-//! numbers, but no tool definitions.
+//! Owns the types. Does not connect (`src/app/`). Invariant: a report contains names and numbers,
+//! but no tool definitions.
 
 /// Outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Preview of new servers: what would be written, and how they answer now.
 //!
 //! Owns the body, the form of the answer, and the search for plain-text secrets in it
-//! (`SecretFinder`). Does not connect (the gateway's `app`) or write. Invariant: no secret of the
-//! source is in the answer.
+//! (`SecretFinder`). Does not connect (`src/app/`) or write. Invariant: no secret of the source is
+//! in the answer.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Clients for operators: legacy sessions, and recent clients that have none.
 //!
-//! Owns their list, and the route that ends a session. Ends a session only on request. Does not
+//! Owns their list, and the handler that ends a session. Ends a session only on request. Does not
 //! keep sessions (`moongate_session`). Invariant: the session id, which is a secret, is never
 //! shown.
 

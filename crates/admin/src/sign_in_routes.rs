@@ -1,4 +1,4 @@
-//! Routes of signing in: a key or a ticket for a cookie, sign-out, tickets, and who one is.
+//! Handlers for signing in: a key or a ticket for a cookie, sign-out, tickets, and who one is.
 //!
 //! Owns their bodies and answers. Does not keep sessions (`sign_in`). Invariant: a session starts
 //! only with a key that is right, and no answer says why one is wrong.

@@ -1,7 +1,8 @@
 //! Status of every server: the answer of `/api/v1/status`.
 //!
-//! Owns how it is gathered. Does not change anything. Invariant: each text of a peer is redacted
-//! and in one line.
+//! Owns how it is gathered, the conditions and the findings. Leaves identities to
+//! `server_details.rs` and counters to `server_use.rs`. Invariant: reasons, hints and stderr are
+//! redacted.
 
 use std::collections::HashMap;
 use std::sync::Arc;

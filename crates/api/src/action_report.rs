@@ -1,4 +1,4 @@
-//! Reports of actions on servers, calls and sessions, and the message of probes.
+//! Reports of actions on servers, calls, sessions and questions, and the message of probes.
 //!
 //! Owns the JSON fields. Does not act. Invariant: every report starts with its outcome, while
 //! `HealthMessage` has only `message`.

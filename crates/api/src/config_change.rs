@@ -1,5 +1,5 @@
-//! Config changes: the bodies that request them, and the reports on changes, reloads
-//! (`ReloadReport`), plans (`PlanReport`) and tool access (`ToolAccessChange`).
+//! Config changes: the bodies of a server's PATCH and of an undo, and the reports on changes,
+//! reloads (`ReloadReport`), plans (`PlanReport`) and tool access (`ToolAccessChange`).
 //!
 //! Owns the JSON fields. Does not edit or reload. Invariant: the report on a change describes the
 //! state after it.

@@ -1,5 +1,5 @@
-//! Objects of the admin API, as Rust types. Owns their JSON fields. Does not make them
-//! (`moongate_admin`) or show them.
+//! Objects of the admin API, as Rust types. Owns their JSON fields. Does not make them (mostly
+//! `moongate_admin`) or show them.
 //!
 //! Invariant: each object is declared once, and that type is used to write, read, compare and draw
 //! it.

@@ -1,7 +1,7 @@
 //! Buttons that call the API.
 //!
-//! Owns their markup. Does not send requests (`js/actions.js`) or switch tools (`switch.rs`).
-//! Invariant: without scripts no button is drawn.
+//! Owns their markup. Does not send requests (`assets/js/actions.js`) or switch tools
+//! (`switch.rs`). Invariant: without scripts no button is drawn.
 
 use maud::{Markup, html};
 

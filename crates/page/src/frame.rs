@@ -1,7 +1,7 @@
-//! Frame of every page: bar, navigation and dialogs.
+//! Frame of every view: bar, navigation and dialogs.
 //!
-//! Owns the document. Does not know the views. Invariant: the HTML itself has no script, style or
-//! handler.
+//! Owns the document, the list of views in the navigation, and the summary of states. Does not draw
+//! views. Invariant: the HTML itself has no script, style or handler.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use moongate_api::ServerStatus;

@@ -1,8 +1,8 @@
 //! View of the keys: who may use the endpoint and this page, and a form for new ones.
 //!
-//! Owns the tables, the form and the dialog of a new key. Does not make keys (`admin/keys.rs`).
-//! Invariant: rendered HTML never contains a key. The script shows a new key once, from the
-//! response that created it.
+//! Owns the tables, the form, the dialog of a new key, and the button that makes a key for a client
+//! (`connect.rs`). Does not make keys (`admin/keys.rs`). Invariant: rendered HTML never contains a
+//! key. The script shows a new key once, from the response that created it.
 
 use maud::{Markup, html};
 use moongate_api::{ClientKey, KeyListName, KeyLists, KeyPlace, OperatorKey};

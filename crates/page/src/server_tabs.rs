@@ -1,7 +1,8 @@
 //! Tabs of an open server card (its tools, resources, prompts, settings and log), and its foot.
 //!
-//! Owns the tabs, and the actions at the foot. Does not render the card's head (`servers.rs`).
-//! Invariant: server text is never treated as markup.
+//! Owns the tabs, and the actions at the foot. Does not render the card's head (`servers.rs`), the
+//! settings (`settings_tab.rs`) or a tool's row (`tool_row.rs`). Invariant: server text is never
+//! treated as markup.
 
 use maud::{Markup, html};
 use moongate_api::{

@@ -3,8 +3,9 @@
 //! Owns list and card. Does not show what a server offers (`server_tabs.rs`). Invariant: each state
 //! has a shape and a text, so that colour is never alone.
 //!
-//! Each part of a status is taken apart without `..` by the function that draws most of it. A field
-//! that somebody adds does not compile before it is drawn, or named here with the reason why not.
+//! Identity, condition and counters are taken apart without `..` here, findings in
+//! `unmatched_rules.rs`. A field that somebody adds does not compile before it is drawn, or named
+//! there with the reason why not.
 
 use maud::{Markup, html};
 use moongate_api::{LastError, ServerCondition, ServerCounters, ServerIdentity, ServerStatus};

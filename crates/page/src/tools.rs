@@ -1,7 +1,8 @@
 //! View of the tools of an endpoint: by server, or ranked for a query.
 //!
-//! Owns groups and rows. Does not rank (`admin/tool_catalog.rs`) or render a tool's details
-//! (`tool_row.rs`). Invariant: one page has a bounded number of rows, however many tools there are.
+//! Owns groups and rows. Does not find or rank tools (`admin/tool_catalog.rs`, which asks the
+//! gateway) or render a tool's details (`tool_row.rs`). Invariant: one page has a bounded number of
+//! rows, however many tools there are.
 
 use maud::{Markup, html};
 use moongate_api::{FoundTools, ItemState, ServerItem, ServerTools, ToolOwner};

@@ -1,8 +1,9 @@
 //! Rules of a server that match nothing: a note on its card, and the rules themselves on the open
 //! one.
 //!
-//! Owns their words. Does not find them (`moongate_gateway`). Invariant: a closed card shows that
-//! there is one, because a misspelled rule has no other visible effect.
+//! Owns their words, and the list of findings that the card leaves to other places. Does not find
+//! them (`moongate_gateway`). Invariant: a closed card shows that there is one, because a
+//! misspelled rule has no other visible effect.
 
 use maud::{Markup, html};
 use moongate_api::{ItemState, ServerFindings, ServerStatus};
@@ -19,7 +20,7 @@ pub(super) fn closed_note(server: &ServerStatus) -> Markup {
         // The tab of the tools lists them.
         left_out: _,
         mended: _,
-        // `moongate status` and `moongate doctor` show them.
+        // `moongate status` shows both, and `moongate doctor` the names.
         names: _,
         schemas: _,
     } = &server.findings;

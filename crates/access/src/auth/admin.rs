@@ -1,8 +1,8 @@
 //! Admin keys with their roles, and access to the metrics.
 //!
 //! Owns these settings, and how a request's key is compared with the configured ones. Does not
-//! decide which route needs which role (`admin`). Invariant: client keys never open the admin
-//! listener, and admin keys never open the gateway.
+//! decide which route needs which role (`moongate_admin`). Invariant: client keys never open the
+//! admin listener, and admin keys never open the gateway.
 
 use http::HeaderMap;
 

@@ -1,4 +1,5 @@
-//! Authentication methods of the gateway: those of the config, and those that the app crate adds.
+//! Authentication methods of the gateway: those of the config, and those that the program adds
+//! (`with_added`).
 //!
 //! Owns their order, the identity that is cached per connection, and the challenge and advice that
 //! a refused client gets. Does not read credentials (`api_keys.rs`). Invariant: every caller is the

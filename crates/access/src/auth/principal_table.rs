@@ -1,9 +1,9 @@
-//! Principals that are admitted now, interned by their keys.
+//! Principals that methods admit, interned by their keys.
 //!
-//! Owns their ids, which method admitted each, and the room for people. Says who is still admitted.
-//! Does not check credentials or decide who becomes admitted: methods do, such as `api_keys.rs`.
-//! Invariant: no id is given twice in one process, so state kept for one principal is never found
-//! by another.
+//! Owns their ids and expiry, which method admitted each, and the room for people. Says who is
+//! still admitted. Does not check credentials or decide who becomes admitted: methods do, such as
+//! `api_keys.rs`. Invariant: no id is given twice in one process, so state kept for one principal
+//! is never found by another.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Permissions: which principal may see and call which item.
 //!
-//! Owns the rules of a config: per server, per view and per key. Does not know credentials
-//! (`auth`), nor where a name leads (`gateway`). Invariant: an item that may not be called looks
-//! exactly like one that does not exist.
+//! Owns globs, the item rules of each server, the access of each key and of each set of roles, and
+//! request rates. Does not know credentials (`auth`), nor what a view contains or where a name
+//! leads (`moongate_gateway`). Invariant: an item that may not be called looks exactly like one
+//! that does not exist.
 
 mod access_table;
 mod rate;

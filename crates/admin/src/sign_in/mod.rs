@@ -2,7 +2,7 @@
 //!
 //! Owns who holds a session here: a key of the config, by its hash. Does not know routes or how a
 //! session is kept (`moongate_browser`). Invariant: every table here is bounded, lives in memory
-//! only, and holds hashes only.
+//! only, and has keys and tickets only as hashes.
 
 mod key_uses;
 

@@ -1,4 +1,4 @@
-//! Calls of tools by operators: the routes under `/api/v1/try`.
+//! Calls of tools by operators: the handlers under `/api/v1/try`.
 //!
 //! Owns the reading of their requests, and who the caller is. Does not follow a call (`stream.rs`).
 //! Invariant: a call takes the path of a client's, so the config's rules about items hold.
