@@ -1,0 +1,51 @@
+//! Logins at MCP servers: an OAuth client, and the files that keep its tokens.
+//!
+//! Owns discovery, registration, authorization, tokens, and the folder of logins that all processes
+//! of a state folder share. Does not send MCP requests or open a browser. Invariant: a token is on
+//! disk before it is used, goes to its own server alone, and is in no log line or error.
+
+mod authorization;
+mod challenge;
+mod command_source;
+mod directory;
+mod discovery;
+mod durable_file;
+mod error_codes;
+mod file_lock;
+mod file_names;
+mod folder_error;
+mod grant;
+mod grant_source;
+mod json_fetch;
+mod login;
+mod login_folder;
+mod pending_files;
+mod registration;
+mod resource_metadata;
+mod root_secret;
+mod row_seal;
+mod scope;
+mod sealed_files;
+mod secret_text;
+mod server_metadata;
+mod settings;
+mod token;
+mod untrusted_url;
+
+pub use authorization::{AuthorizationResponse, PendingLogin, callback_path};
+pub use challenge::BearerChallenge;
+pub use command_source::CommandSource;
+pub use directory::{LoginServer, LoginState, Logins};
+pub use discovery::{Discovered, discover};
+pub use folder_error::FolderError;
+pub use grant::{ClientAuthMethod, ClientIdentity, Grant};
+pub use grant_source::GrantSource;
+pub use login::{LoginError, LogoutOutcome, StartedLogin, begin_login, finish_login, log_out};
+pub use login_folder::{GrantVersion, LoginFolder, RefreshLock};
+pub use registration::choose_client;
+pub use root_secret::{RootSecret, SecretError};
+pub use row_seal::RowSeal;
+pub use secret_text::SecretText;
+pub use server_metadata::AuthorizationServer;
+pub use settings::{CommandSettings, LoginTarget, OAuthSettings, ServerAuth};
+pub use token::{TokenFailure, TokenSet, exchange_code, refresh, revoke};
