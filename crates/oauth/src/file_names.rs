@@ -1,0 +1,90 @@
+//! Names of files in the folder of logins.
+//!
+//! Owns how a login or a state becomes a name. Does not touch the disk. Invariant: names have only
+//! characters that every file system takes, and two logins never share one.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::settings::LoginTarget;
+
+/// Length of the digest in a login's name.
+const DIGEST_LEN: usize = 16;
+/// Length of the server's part, which is for people.
+const SERVER_LEN: usize = 64;
+
+/// Names of a login.
+pub(crate) struct LoginNames {
+    /// Name that its file is sealed under: the whole target.
+    pub(crate) sealed_name: String,
+    /// File name without its ending.
+    pub(crate) stem: String,
+}
+
+impl LoginNames {
+    /// Names the login of a server.
+    pub(crate) fn of(target: &LoginTarget) -> Self {
+        // No URL has a NUL, so the two do not run together.
+        let sealed_name = format!("{}\0{}", target.server, target.url);
+        let server: String = target
+            .server
+            .chars()
+            .map(plain_character)
+            .take(SERVER_LEN)
+            .collect();
+        // The server is in the digest, too: some file systems do not distinguish cases.
+        let stem = format!("{server}-{}", hex_digest(&sealed_name, DIGEST_LEN));
+        LoginNames { sealed_name, stem }
+    }
+}
+
+fn plain_character(c: char) -> char {
+    if c.is_ascii_alphanumeric() || c == '-' {
+        c
+    } else {
+        '_'
+    }
+}
+
+/// Computes the first characters of a SHA-256 in hexadecimal.
+pub(crate) fn hex_digest(text: &str, length: usize) -> String {
+    let hex: String = digest(&SHA256, text.as_bytes())
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    hex.chars().take(length).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stem(server: &str, url: &str) -> String {
+        let url = url::Url::parse(url).unwrap();
+        let server = server.to_owned();
+        LoginNames::of(&LoginTarget { server, url }).stem
+    }
+
+    #[test]
+    fn names_are_readable_and_differ_by_server_and_url() {
+        let linear = stem("linear", "https://mcp.linear.app/mcp");
+        let (server, digest) = linear.rsplit_once('-').unwrap();
+        assert_eq!(server, "linear");
+        assert_eq!(digest.len(), DIGEST_LEN);
+        assert_ne!(linear, stem("linear", "https://mcp.linear.app/sse"));
+        let capital = stem("Linear", "https://mcp.linear.app/mcp");
+        assert_ne!(linear, capital.to_lowercase());
+    }
+
+    #[test]
+    fn no_server_leads_out_of_the_folder() {
+        let odd = stem("../a\\b:c", "https://a.example");
+        assert!(odd.starts_with("___a_b_c-"), "{odd}");
+    }
+
+    #[test]
+    fn digests_are_those_of_sha_256() {
+        // FIPS 180-4, the digest of "abc".
+        assert_eq!(hex_digest("abc", 16), "ba7816bf8f01cfea");
+    }
+}

@@ -1,0 +1,122 @@
+//! Errors of the folder of logins.
+//!
+//! Owns their texts. Invariant: each one names the file and what to do about it, and quotes nothing
+//! that was in the file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::file_lock::LockFailure;
+use crate::root_secret::SecretError;
+
+/// Reason why a login was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The disk or the quota is full.
+    #[error("no space is left to write {}: free some space ({cause})", path.display())]
+    Full {
+        /// File that was being written.
+        path: PathBuf,
+        /// Error of the operating system.
+        cause: io::Error,
+    },
+    /// Any other error of the operating system.
+    #[error("{} cannot be used: {cause}{}", path.display(), fix_of(cause))]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// Error of the operating system.
+        cause: io::Error,
+    },
+    /// The root secret cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// Another process holds a lock for too long.
+    #[error(
+        "another process holds {} and does not release it: stop that process, or try again",
+        path.display()
+    )]
+    Busy {
+        /// Lock file.
+        path: PathBuf,
+    },
+    /// The file of a login is not one that this secret sealed for this server.
+    #[error(
+        "the login in {} is damaged, or belongs to another secret or server: run \
+         `moongate login {server}`",
+        path.display()
+    )]
+    Damaged {
+        /// File.
+        path: PathBuf,
+        /// Server that the login is for.
+        server: String,
+    },
+    /// The file of an unfinished login is not one that this secret sealed.
+    #[error("the unfinished login in {} is damaged: start the login again", path.display())]
+    DamagedPending {
+        /// File.
+        path: PathBuf,
+    },
+    /// The login has more bytes than a file may have.
+    #[error(
+        "{} would be larger than 64 KiB: the authorization server sent tokens that are too long",
+        path.display()
+    )]
+    TooLarge {
+        /// File.
+        path: PathBuf,
+    },
+}
+
+impl FolderError {
+    /// Sorts an error of the operating system.
+    pub(crate) fn of_io(path: &Path, cause: io::Error) -> FolderError {
+        let path = path.to_owned();
+        match cause.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                FolderError::Full { path, cause }
+            }
+            _ => FolderError::Io { path, cause },
+        }
+    }
+
+    /// Builds the error of a lock that was not taken.
+    pub(crate) fn of_lock(path: &Path, failure: LockFailure) -> FolderError {
+        match failure {
+            LockFailure::Busy => FolderError::Busy {
+                path: path.to_owned(),
+            },
+            LockFailure::Io(cause) => FolderError::of_io(path, cause),
+        }
+    }
+}
+
+/// Writes what mends an error of the operating system, where the error doesn't say so itself.
+fn fix_of(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; give this user write access, or name another folder in gateway.state_dir"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(kind: io::ErrorKind) -> FolderError {
+        FolderError::of_io(Path::new("state/logins/a.grant"), io::Error::from(kind))
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_fix() {
+        let full = error_of(io::ErrorKind::StorageFull);
+        assert!(matches!(full, FolderError::Full { .. }), "{full}");
+        assert!(full.to_string().contains("free some space"), "{full}");
+        let refused = error_of(io::ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("state_dir"), "{refused}");
+        assert!(refused.to_string().contains("a.grant"), "{refused}");
+    }
+}

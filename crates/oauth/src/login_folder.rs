@@ -1,0 +1,143 @@
+//! Logins of a state folder, one sealed file each.
+//!
+//! Owns what processes share about a login: its grant, the answer that it waits for, and the lock
+//! of its refresh. Does not talk to any server. Invariant: a grant that was written is on disk, so
+//! a process that dies at any moment loses none.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moongate_platform::foreign_file;
+
+use crate::authorization::PendingLogin;
+use crate::file_lock::FileLock;
+use crate::file_names::LoginNames;
+use crate::folder_error::FolderError;
+use crate::grant::Grant;
+use crate::pending_files;
+use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
+use crate::settings::LoginTarget;
+
+#[cfg(test)]
+mod tests;
+
+/// Wait for another process that refreshes the same login. It may wait for a slow server.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(20);
+/// Length of a file's start that differs between any two writes: the key's id and the nonce, in
+/// base64.
+const VERSION_LEN: usize = 24;
+
+/// Logins of a state folder, shared by all processes: `<state>/logins/`, one sealed file a login.
+/// All methods block.
+#[derive(Clone, Debug)]
+pub struct LoginFolder {
+    files: Arc<SealedFiles>,
+}
+
+/// Version of a grant's file, which changes with every write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantVersion([u8; VERSION_LEN]);
+
+/// Lock for the refresh of one login, over all processes. Ends when it is dropped.
+#[derive(Debug)]
+pub struct RefreshLock {
+    _lock: FileLock,
+}
+
+impl LoginFolder {
+    /// Opens the logins of a state folder. Creates nothing until the first write. Fails if there
+    /// are logins that the folder's secret can't open, because it is missing or unfit.
+    pub fn open(state_folder: &Path) -> Result<LoginFolder, FolderError> {
+        let files = SealedFiles::new(state_folder);
+        files.check_secret()?;
+        Ok(LoginFolder {
+            files: Arc::new(files),
+        })
+    }
+
+    /// Reads the grant of a login. `None` if there is no login.
+    pub fn read_grant(&self, target: &LoginTarget) -> Result<Option<Grant>, FolderError> {
+        let names = LoginNames::of(target);
+        let path = self.grant_path(&names);
+        match self
+            .files
+            .read(SealedKind::Grant, &path, &names.sealed_name)?
+        {
+            SealedFile::Absent => Ok(None),
+            SealedFile::Intact(grant) => Ok(Some(grant)),
+            SealedFile::Damaged => Err(FolderError::Damaged {
+                path,
+                server: target.server.clone(),
+            }),
+        }
+    }
+
+    /// Writes the grant of a login. Returns once it is on disk, so that the caller may use it.
+    pub fn write_grant(&self, target: &LoginTarget, grant: &Grant) -> Result<(), FolderError> {
+        let names = LoginNames::of(target);
+        let path = self.grant_path(&names);
+        let lock = self.files.lock()?;
+        self.files
+            .write(&lock, SealedKind::Grant, &path, &names.sealed_name, grant)
+    }
+
+    /// Forgets a login. False if there was none.
+    pub fn remove_grant(&self, target: &LoginTarget) -> Result<bool, FolderError> {
+        let path = self.grant_path(&LoginNames::of(target));
+        // A lock would create the folder.
+        if !path.exists() {
+            return Ok(false);
+        }
+        let lock = self.files.lock()?;
+        self.files.remove(&lock, &path)
+    }
+
+    /// Reads the version of a grant's file, without decryption. `None` if there is no login.
+    pub fn grant_version(&self, target: &LoginTarget) -> Option<GrantVersion> {
+        match read_version(&self.grant_path(&LoginNames::of(target))) {
+            Ok(version) => Some(version),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
+            // The login isn't gone, and whoever reads it reports what is wrong.
+            Err(_) => Some(GrantVersion([0; VERSION_LEN])),
+        }
+    }
+
+    /// Stores a login that waits for its answer. At most 100 wait, for ten minutes, and the oldest
+    /// goes first.
+    pub fn put_pending(&self, pending: &PendingLogin) -> Result<(), FolderError> {
+        pending_files::put(&self.files, pending)
+    }
+
+    /// Takes the login that waits for a state, once over all processes.
+    pub fn take_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
+        pending_files::take(&self.files, state)
+    }
+
+    /// Locks the refresh of one login over all processes. Waits 20 s at most. Whoever gets the lock
+    /// reads the grant again, because the one before may have renewed it.
+    pub fn lock_refresh(&self, target: &LoginTarget) -> Result<RefreshLock, FolderError> {
+        // A separate file, which nobody replaces or removes. A lock on the grant's file would be on
+        // a file that the refresh itself replaces.
+        let path = self.files.lock_path(&LoginNames::of(target).stem);
+        match FileLock::acquire(&path, REFRESH_PATIENCE) {
+            Ok(lock) => Ok(RefreshLock { _lock: lock }),
+            Err(failure) => Err(FolderError::of_lock(&path, failure)),
+        }
+    }
+
+    fn grant_path(&self, names: &LoginNames) -> PathBuf {
+        self.files.path(SealedKind::Grant, &names.stem)
+    }
+}
+
+fn read_version(path: &Path) -> io::Result<GrantVersion> {
+    let mut start = Vec::with_capacity(VERSION_LEN);
+    foreign_file::open(path)?
+        .take(VERSION_LEN as u64)
+        .read_to_end(&mut start)?;
+    let mut version = [0; VERSION_LEN];
+    version[..start.len()].copy_from_slice(&start);
+    Ok(GrantVersion(version))
+}

@@ -1,0 +1,380 @@
+//! Root secret of a state folder: the file `secret`, from which the keys of all seals come.
+//!
+//! Owns how it is made, read and refused. Does not seal (`row_seal.rs`). Invariant: it is made
+//! once, is never replaced while something is sealed with it, and is not used if other users may
+//! have read it.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk, Salt};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use moongate_platform::private_file;
+
+use crate::durable_file;
+use crate::file_lock::{FileLock, LockFailure};
+use crate::row_seal::RowSeal;
+
+/// Name of the secret's file in the state folder.
+const SECRET_FILE: &str = "secret";
+/// Name of the file whose lock the maker of a secret holds.
+const LOCK_FILE: &str = "secret.lock";
+/// Shortest secret. A new one has 43 characters, which are 256 random bits.
+const SECRET_MIN: usize = 32;
+/// Longest secret.
+const SECRET_MAX: usize = 4 << 10;
+/// Wait for another process that makes the secret.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Folder of sealed files in the state folder.
+pub(crate) const LOGINS_FOLDER: &str = "logins";
+/// Ending of sealed files that are lost without the secret.
+pub(crate) const GRANT_ENDING: &str = "grant";
+
+/// Secret of a state folder, which gives each purpose its own key.
+pub struct RootSecret {
+    prk: Prk,
+}
+
+impl fmt::Debug for RootSecret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("RootSecret(hidden)")
+    }
+}
+
+impl RootSecret {
+    /// Opens the secret of a state folder, or makes it once if nothing was sealed yet.
+    pub fn open(folder: &Path) -> Result<RootSecret, SecretError> {
+        if let Some(secret) = RootSecret::read(folder)? {
+            return Ok(secret);
+        }
+        let lock_path = folder.join(LOCK_FILE);
+        let _lock = FileLock::acquire(&lock_path, LOCK_PATIENCE).map_err(|failure| {
+            let path = lock_path.clone();
+            match failure {
+                LockFailure::Busy => SecretError::Busy { path },
+                LockFailure::Io(cause) => SecretError::Io { path, cause },
+            }
+        })?;
+        // Another process may have made it while this one waited.
+        match RootSecret::find(folder)? {
+            Some(secret) => Ok(secret),
+            None => RootSecret::make(folder),
+        }
+    }
+
+    /// Finds the secret of a state folder. `None` only if nothing was sealed with it.
+    pub(crate) fn find(folder: &Path) -> Result<Option<RootSecret>, SecretError> {
+        // In this order, because whoever writes a first sealed file makes the secret before it.
+        let needs_secret = has_sealed_files(folder)?;
+        match RootSecret::read(folder)? {
+            None if needs_secret => Err(SecretError::missing(folder)),
+            found => Ok(found),
+        }
+    }
+
+    /// Reads the secret of a state folder. `None` if it was not made yet.
+    pub(crate) fn read(folder: &Path) -> Result<Option<RootSecret>, SecretError> {
+        let path = folder.join(SECRET_FILE);
+        let explain = |cause| SecretError::Io {
+            path: path.clone(),
+            cause,
+        };
+        match fs::symlink_metadata(&path) {
+            Ok(_) => {}
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(cause) => return Err(explain(cause)),
+        }
+        // Before it is opened, since that takes the access of others away.
+        if private_file::is_readable_by_others(&path)
+            || private_file::other_writers(&path).is_some()
+        {
+            return Err(SecretError::OpenToOthers { path });
+        }
+        let mut bytes = Vec::new();
+        private_file::open(&path)
+            .and_then(|file| file.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes))
+            .map_err(explain)?;
+        // An editor ends the last line, and the line end isn't part of the secret.
+        let secret = bytes.trim_ascii_end();
+        match secret.len() {
+            // Somebody removed it in this moment, and opening it made an empty file.
+            0 => Ok(None),
+            1..SECRET_MIN => Err(SecretError::TooShort { path }),
+            _ if bytes.len() > SECRET_MAX => Err(SecretError::TooLong { path }),
+            _ => Ok(Some(RootSecret::of_bytes(secret))),
+        }
+    }
+
+    /// Makes the secret. The caller holds the lock.
+    fn make(folder: &Path) -> Result<RootSecret, SecretError> {
+        let random: [u8; 32] = moongate_random::random_bytes();
+        // Text, so that it can be copied into a store of secrets as it is.
+        let text = URL_SAFE_NO_PAD.encode(random);
+        let path = folder.join(SECRET_FILE);
+        match durable_file::write(&path, format!("{text}\n").as_bytes()) {
+            Ok(()) => Ok(RootSecret::of_bytes(text.as_bytes())),
+            Err(cause) => Err(SecretError::Io { path, cause }),
+        }
+    }
+
+    fn of_bytes(secret: &[u8]) -> RootSecret {
+        let salt = Salt::new(HKDF_SHA256, b"moongate root secret");
+        RootSecret {
+            prk: salt.extract(secret),
+        }
+    }
+
+    /// Derives the seal of a purpose. Other purposes have other keys.
+    pub fn row_seal(&self, purpose: &'static str) -> RowSeal {
+        let mut key = [0; 32];
+        let info = [purpose.as_bytes()];
+        self.prk
+            .expand(&info, HKDF_SHA256)
+            .and_then(|derived| derived.fill(&mut key))
+            .expect("HKDF gives as many bytes as its hash has");
+        RowSeal::new(&key)
+    }
+}
+
+/// True if the folder has files that only its secret opens. Unfinished logins don't count: they
+/// last ten minutes, and nobody misses them.
+fn has_sealed_files(folder: &Path) -> Result<bool, SecretError> {
+    let path = folder.join(LOGINS_FOLDER);
+    let entries = match fs::read_dir(&path) {
+        Ok(entries) => entries,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(cause) => return Err(SecretError::Io { path, cause }),
+    };
+    Ok(entries
+        .filter_map(Result::ok)
+        .any(|entry| Path::new(&entry.file_name()).extension() == Some(GRANT_ENDING.as_ref())))
+}
+
+/// Reason why there is no root secret.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Other users may have read or written the file.
+    #[error(
+        "{} can be read or written by other users: run `chmod 600` on it; if somebody may have \
+         read it, delete it together with the folder `logins` next to it, and log in again",
+        path.display()
+    )]
+    OpenToOthers {
+        /// File.
+        path: PathBuf,
+    },
+    /// The file has fewer than 32 bytes.
+    #[error(
+        "{} has fewer than 32 bytes: restore it, or delete it together with the folder `logins` \
+         next to it, and log in again",
+        path.display()
+    )]
+    TooShort {
+        /// File.
+        path: PathBuf,
+    },
+    /// The file has more than 4 KiB.
+    #[error("{} has more than 4 KiB, which no secret needs: restore it", path.display())]
+    TooLong {
+        /// File.
+        path: PathBuf,
+    },
+    /// Logins were sealed with a secret that is gone.
+    #[error(
+        "{} is missing, and {} has logins that only it opens: restore it, or delete that folder \
+         and log in again",
+        path.display(),
+        logins.display()
+    )]
+    Missing {
+        /// File.
+        path: PathBuf,
+        /// Folder with the sealed files.
+        logins: PathBuf,
+    },
+    /// Another process has been making the secret for too long.
+    #[error(
+        "another process holds {} and does not release it: stop that process, or try again",
+        path.display()
+    )]
+    Busy {
+        /// Lock file.
+        path: PathBuf,
+    },
+    /// Error of the operating system.
+    #[error("{} cannot be used: {cause}", path.display())]
+    Io {
+        /// File or folder.
+        path: PathBuf,
+        /// Error of the operating system.
+        cause: io::Error,
+    },
+}
+
+impl SecretError {
+    /// Builds the error for a state folder whose secret is gone.
+    pub(crate) fn missing(folder: &Path) -> SecretError {
+        SecretError::Missing {
+            path: folder.join(SECRET_FILE),
+            logins: folder.join(LOGINS_FOLDER),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    const PURPOSE: &str = "test";
+
+    /// True if the second secret opens what the first one sealed.
+    fn are_same(first: &RootSecret, second: &RootSecret) -> bool {
+        let sealed = first.row_seal(PURPOSE).seal("a", b"plain");
+        second.row_seal(PURPOSE).open("a", &sealed).is_some()
+    }
+
+    #[test]
+    fn a_secret_is_made_once_and_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("state");
+        assert!(RootSecret::find(&folder).unwrap().is_none());
+        assert!(!folder.exists(), "reading creates nothing");
+        let first = RootSecret::open(&folder).unwrap();
+        let second = RootSecret::open(&folder).unwrap();
+        assert!(are_same(&first, &second));
+        let elsewhere = RootSecret::open(&dir.path().join("other")).unwrap();
+        assert!(!are_same(&first, &elsewhere));
+    }
+
+    #[test]
+    fn each_purpose_has_its_own_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = RootSecret::open(dir.path()).unwrap();
+        let sealed = secret.row_seal("grants").seal("a", b"plain");
+        assert!(secret.row_seal("grants").open("a", &sealed).is_some());
+        assert!(secret.row_seal("marks").open("a", &sealed).is_none());
+    }
+
+    #[test]
+    fn threads_that_open_at_once_get_the_same_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("state");
+        let barrier = Barrier::new(8);
+        let secrets: Vec<RootSecret> = std::thread::scope(|scope| {
+            let open = || {
+                barrier.wait();
+                RootSecret::open(&folder).unwrap()
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert!(secrets.iter().all(|secret| are_same(&secrets[0], secret)));
+    }
+
+    #[test]
+    fn a_short_secret_is_refused_and_an_edited_one_keeps_its_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(SECRET_FILE);
+        write_private(&path, &"x".repeat(31));
+        let refused = RootSecret::open(dir.path()).unwrap_err();
+        assert!(matches!(refused, SecretError::TooShort { .. }), "{refused}");
+        assert!(refused.to_string().contains(&path.display().to_string()));
+        write_private(&path, &"x".repeat(32));
+        let plain = RootSecret::open(dir.path()).unwrap();
+        write_private(&path, &format!("{}\r\n", "x".repeat(32)));
+        let with_line_end = RootSecret::open(dir.path()).unwrap();
+        assert!(are_same(&plain, &with_line_end));
+        write_private(&path, &"x".repeat(SECRET_MAX + 1));
+        let refused = RootSecret::open(dir.path()).unwrap_err();
+        assert!(matches!(refused, SecretError::TooLong { .. }), "{refused}");
+    }
+
+    fn write_private(path: &Path, text: &str) {
+        durable_file::write(path, text.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn an_empty_file_is_not_a_secret_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        write_private(&dir.path().join(SECRET_FILE), "");
+        let first = RootSecret::open(dir.path()).unwrap();
+        assert!(are_same(&first, &RootSecret::open(dir.path()).unwrap()));
+    }
+
+    #[test]
+    fn sealed_files_without_a_secret_are_an_error_and_no_new_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let logins = dir.path().join(LOGINS_FOLDER);
+        fs::create_dir(&logins).unwrap();
+        fs::write(logins.join("lock"), "").unwrap();
+        assert!(RootSecret::find(dir.path()).unwrap().is_none());
+        fs::write(logins.join("linear-0123456789abcdef.grant"), "sealed").unwrap();
+        for refused in [
+            RootSecret::open(dir.path()).unwrap_err(),
+            RootSecret::find(dir.path()).unwrap_err(),
+        ] {
+            assert!(matches!(refused, SecretError::Missing { .. }), "{refused}");
+        }
+        assert!(!dir.path().join(SECRET_FILE).exists());
+    }
+
+    #[test]
+    fn debug_hides_the_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = RootSecret::open(dir.path()).unwrap();
+        let text = fs::read_to_string(dir.path().join(SECRET_FILE)).unwrap();
+        assert!(text.trim_end().len() >= SECRET_MIN);
+        assert!(!format!("{secret:?}").contains(text.trim_end()));
+    }
+
+    #[cfg(unix)]
+    mod unix {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        use super::*;
+
+        fn set_mode(path: &Path, mode: u32) {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        #[test]
+        fn a_secret_that_others_may_read_or_write_is_refused_and_left_as_it_is() {
+            let dir = tempfile::tempdir().unwrap();
+            RootSecret::open(dir.path()).unwrap();
+            let path = dir.path().join(SECRET_FILE);
+            let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode(), 0o600);
+            for open_mode in [0o604, 0o602] {
+                set_mode(&path, open_mode);
+                let refused = RootSecret::open(dir.path()).unwrap_err();
+                assert!(
+                    matches!(refused, SecretError::OpenToOthers { .. }),
+                    "{open_mode:o}: {refused}"
+                );
+                assert_eq!(mode(), open_mode);
+            }
+            set_mode(&path, 0o600);
+            RootSecret::open(dir.path()).unwrap();
+        }
+
+        #[test]
+        fn a_symbolic_link_is_not_followed() {
+            let dir = tempfile::tempdir().unwrap();
+            let real = dir.path().join("real");
+            write_private(&real, &"x".repeat(32));
+            symlink(&real, dir.path().join(SECRET_FILE)).unwrap();
+            let refused = RootSecret::open(dir.path()).unwrap_err();
+            assert!(refused.to_string().contains("symbolic link"), "{refused}");
+        }
+    }
+}
