@@ -1,0 +1,71 @@
+//! URLs that servers and authorization servers name.
+//!
+//! Owns the checks that each must pass before anything uses it. Does not fetch. Invariant: such a
+//! URL is http or https, short and visible, without credentials and fragment.
+
+use url::Url;
+
+/// Maximum length of a URL, in bytes.
+// Errors name its host, and browsers get it as part of a longer one.
+const LENGTH_MAX: usize = 2048;
+
+/// Parses a URL of others. `None`: nothing may use it.
+pub(crate) fn parse(text: &str) -> Option<Url> {
+    // The parser drops tabs and line ends, so that other readers of the text would see another URL.
+    let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if text.len() > LENGTH_MAX || !is_visible {
+        return None;
+    }
+    let url = Url::parse(text).ok()?;
+    let is_web = matches!(url.scheme(), "https" | "http");
+    let has_credentials = !url.username().is_empty() || url.password().is_some();
+    let is_plain = !has_credentials && url.fragment().is_none();
+    (is_web && is_plain && url.has_host()).then_some(url)
+}
+
+/// Host of a URL, for messages.
+pub(crate) fn host(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_web_addresses_pass() {
+        for text in [
+            "https://auth.example.com",
+            "https://auth.example.com/authorize?tenant=1",
+            "http://127.0.0.1:9000/token",
+            "https://[::1]/token",
+        ] {
+            assert!(parse(text).is_some(), "{text}");
+        }
+        let long = format!("https://auth.example.com/{}", "x".repeat(LENGTH_MAX));
+        for text in [
+            "",
+            "auth.example.com",
+            "/authorize",
+            "//auth.example.com/authorize",
+            "$(x)",
+            "javascript:alert(1)",
+            "java\nscript:alert(1)",
+            "data:text/html,x",
+            "file:///etc/passwd",
+            "cursor://auth.example.com/",
+            "ftp://auth.example.com/",
+            "https://",
+            "https://ann@auth.example.com/",
+            "https://ann:word@auth.example.com/",
+            "https://auth.example.com/#token",
+            " https://auth.example.com/",
+            "https://auth.example.com/\t",
+            "https://auth.example.com/a b",
+            "https://b\u{fc}cher.example/",
+            long.as_str(),
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}
