@@ -1,0 +1,90 @@
+//! Requests to URLs that a login learned from others.
+//!
+//! Owns how they are sent, and how a JSON document is read. Does not know what it says. Invariant:
+//! a document that is absent, not JSON or of another shape is `None`, and no byte of it is in an
+//! error.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use moongate_transport::fetcher::{FetchError, FetchFailure, Fetcher};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use url::Url;
+
+/// Media type of documents.
+const JSON: &str = "application/json";
+/// Media type of forms.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Fetcher for the login at one server, which may be at a private address itself.
+#[derive(Clone, Copy)]
+pub(crate) struct LoginFetcher<'a> {
+    /// Fetcher with the rules of the config.
+    pub(crate) fetcher: &'a Fetcher,
+    /// URL of the server that the login is for.
+    pub(crate) server: &'a Url,
+}
+
+impl LoginFetcher<'_> {
+    /// Fetches a JSON document. `None`: there is no such document.
+    pub(crate) async fn get_json<T: DeserializeOwned>(
+        self,
+        url: &Url,
+    ) -> Result<Option<T>, FetchError> {
+        let response = match self.send(url, request(Method::GET, Bytes::new())).await {
+            Ok(response) => response,
+            // A site that sends every unknown path to its front page has no such document.
+            Err(error) if error.kind == FetchFailure::Redirect => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if response.status() != StatusCode::OK {
+            return Ok(None);
+        }
+        Ok(serde_json::from_slice(response.body()).ok())
+    }
+
+    /// Posts a JSON document.
+    pub(crate) async fn post_json(
+        self,
+        url: &Url,
+        document: &impl Serialize,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let text = serde_json::to_vec(document).expect("our documents are JSON");
+        self.send(url, post(JSON, Bytes::from(text))).await
+    }
+
+    /// Posts a form, as a client that authenticates with this header.
+    pub(crate) async fn post_form(
+        self,
+        url: &Url,
+        form: String,
+        authorization: Option<HeaderValue>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let mut request = post(FORM, Bytes::from(form));
+        if let Some(value) = authorization {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        self.send(url, request).await
+    }
+
+    async fn send(self, url: &Url, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
+        self.fetcher.fetch_at(self.server, url, request).await
+    }
+}
+
+fn request(method: Method, body: Bytes) -> Request<Bytes> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    // GitHub answers with a form otherwise.
+    let accepted = HeaderValue::from_static(JSON);
+    request.headers_mut().insert(ACCEPT, accepted);
+    request
+}
+
+fn post(media_type: &'static str, body: Bytes) -> Request<Bytes> {
+    let mut request = request(Method::POST, body);
+    let media_type = HeaderValue::from_static(media_type);
+    request.headers_mut().insert(CONTENT_TYPE, media_type);
+    request
+}
