@@ -1,0 +1,217 @@
+//! Errors of logins.
+//!
+//! Owns their texts. Does not decide which one applies. Invariant: each says what happened, where,
+//! and what to do; names of hosts and our own words for known codes are all that comes from others.
+
+use moongate_transport::fetcher::{FetchError, FetchFailure};
+
+use crate::folder_error::FolderError;
+use crate::token::TokenFailure;
+
+/// Reason why a login failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// A document that the login needs cannot be fetched.
+    #[error("cannot log in to {server}: {failure}{}", fix_of(.failure))]
+    Fetch {
+        /// Server that the login is for.
+        server: String,
+        /// Host and kind of failure.
+        failure: FetchError,
+    },
+    /// The server does not say where to log in.
+    #[error(
+        "{host} does not say where to log in to {server}: if it takes a key, set \
+         `servers.{server}.headers`; if you know its authorization server, set \
+         `servers.{server}.auth.issuer`"
+    )]
+    NoLogin {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the server.
+        host: String,
+    },
+    /// The metadata of the resource is about another server.
+    #[error(
+        "{host} publishes login metadata for another server than {server}: check \
+         `servers.{server}.url`, and ask the server's operator"
+    )]
+    OtherResource {
+        /// Server that the login is for.
+        server: String,
+        /// Host that published the metadata.
+        host: String,
+    },
+    /// The server names an authorization server that cannot be one.
+    #[error(
+        "{server} names an authorization server that is not a plain https address: ask the \
+         server's operator"
+    )]
+    InvalidIssuer {
+        /// Server that the login is for.
+        server: String,
+    },
+    /// The client of the config, or its secret, belongs to another authorization server.
+    #[error(
+        "{server} now names another authorization server, at {found}, than the one at {expected} \
+         that the client in `servers.{server}.auth` belongs to: nothing was sent there; if the \
+         change is right, set `servers.{server}.auth.issuer` and a client of the new one"
+    )]
+    OtherIssuer {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server that the client belongs to.
+        expected: String,
+        /// Host of the authorization server that the server names.
+        found: String,
+    },
+    /// The authorization server has no metadata.
+    #[error("{host}, which {server} logs in at, publishes no metadata: ask the server's operator")]
+    NoMetadata {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+    },
+    /// The metadata of the authorization server belongs to another one.
+    #[error(
+        "{host}, which {server} logs in at, publishes the metadata of another authorization \
+         server ({published}), which must not be used: ask the server's operator"
+    )]
+    MixedMetadata {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+        /// Host of the issuer in its metadata, or why there is none.
+        published: String,
+    },
+    /// The authorization server does not list S256.
+    #[error(
+        "{host}, which {server} logs in at, does not list PKCE with S256, without which a login \
+         is not safe: ask its operator"
+    )]
+    NoPkce {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+    },
+    /// An endpoint of the authorization server cannot be used.
+    #[error(
+        "{host}, which {server} logs in at, has no usable `{member}` in its metadata: ask its \
+         operator"
+    )]
+    Endpoint {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+        /// Name of the endpoint.
+        member: &'static str,
+    },
+    /// The authorization server registers nobody, and the config has no client.
+    #[error(
+        "{issuer_host} does not register clients by itself: register Moongate there with the \
+         redirect address {redirect}, then set `servers.{server}.auth.client_id`, and \
+         `client_secret` if you get one"
+    )]
+    NoRegistration {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        issuer_host: String,
+        /// Redirect address to register.
+        redirect: url::Url,
+    },
+    /// The authorization server refused to register us.
+    #[error(
+        "{host} did not register Moongate for {server}: {reason}; register it there by hand with \
+         the redirect address {redirect}, then set `servers.{server}.auth.client_id`"
+    )]
+    RegistrationRefused {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+        /// Our words for the reason.
+        reason: &'static str,
+        /// Redirect address to register.
+        redirect: url::Url,
+    },
+    /// The server asks for the same scope again and again.
+    #[error(
+        "{server} asks for scope that three logins did not bring: ask at {host} for the rights, \
+         or set `servers.{server}.auth.scopes`"
+    )]
+    StepUpLimit {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+    },
+    /// The answer is not one of an authorization server.
+    #[error("this is not the address that a login ends on: copy the whole address of the page")]
+    NotAnAnswer,
+    /// The answer does not belong to a login that waits.
+    #[error(
+        "no login waits for this answer: it has another `state`, was used before, or is older \
+         than 10 minutes; start the login again if it does not go on"
+    )]
+    UnknownState,
+    /// The answer came to the address of another authorization server.
+    #[error(
+        "the answer for {server} came to the address of another authorization server, so it was \
+         refused: start the login again"
+    )]
+    OtherCallback {
+        /// Server that the login is for.
+        server: String,
+    },
+    /// The answer has another issuer than the one that was asked, or none.
+    #[error(
+        "the answer for {server} is not from {host}, where the login started, or does not say so: \
+         it was refused; start the login again"
+    )]
+    OtherSender {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+    },
+    /// The authorization server refused the login.
+    #[error("{host} gave no login for {server}: {reason}; try `moongate login {server}` again")]
+    Refused {
+        /// Server that the login is for.
+        server: String,
+        /// Host of the authorization server.
+        host: String,
+        /// Our words for the reason.
+        reason: &'static str,
+    },
+    /// The token endpoint gave no token.
+    #[error("the login at {server} did not end: {failure}; try `moongate login {server}` again")]
+    Token {
+        /// Server that the login is for.
+        server: String,
+        /// Failure.
+        failure: TokenFailure,
+    },
+    /// The files of logins cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The program is about to end.
+    #[error("the program ended before the login was stored: start the login again")]
+    Interrupted,
+}
+
+/// Advice for a failed fetch.
+fn fix_of(failure: &FetchError) -> &'static str {
+    match failure.kind {
+        FetchFailure::Url | FetchFailure::Private => {
+            "; if that is on purpose, add its host to `egress.allow`"
+        }
+        FetchFailure::Unreachable | FetchFailure::Timeout => "; try again later",
+        _ => "; ask its operator",
+    }
+}

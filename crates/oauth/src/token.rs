@@ -1,0 +1,542 @@
+//! Token endpoints: codes and refresh tokens for access tokens, and their end.
+//!
+//! Owns the requests, the client's authentication and the reading of answers. Does not store
+//! tokens. Invariant: only a known code ends a login, and no byte of an answer is in a message.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderValue, Response};
+use jiff::Timestamp;
+use moongate_transport::fetcher::{FetchError, Fetcher};
+use serde::Deserialize;
+use url::{Url, form_urlencoded};
+
+use crate::authorization::PendingLogin;
+use crate::error_codes;
+use crate::grant::{ClientAuthMethod, ClientIdentity, Grant};
+use crate::json_fetch::LoginFetcher;
+use crate::secret_text::SecretText;
+use crate::settings::LoginTarget;
+use crate::untrusted_url;
+
+/// Maximum length of an access token, in bytes. Servers limit headers to less.
+const TOKEN_MAX: usize = 32 * 1024;
+/// Longest life of a token that counts.
+const LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Tokens that an authorization server gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenSet {
+    /// Access token.
+    pub access: SecretText,
+    /// Refresh token. `None` after a refresh: the one before goes on.
+    pub refresh: Option<SecretText>,
+    /// Life of the access token, if the server says so.
+    pub expires_in: Option<Duration>,
+    /// Scope, if it is not the one that was asked for.
+    pub scope: Option<String>,
+}
+
+impl TokenSet {
+    /// End of the access token, if its request was sent at this time.
+    pub fn expires_at(&self, obtained: Timestamp) -> Option<Timestamp> {
+        self.expires_in
+            .and_then(|life| obtained.checked_add(life).ok())
+    }
+}
+
+/// Reason why a token endpoint gave no token. The texts are ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFailure {
+    /// The login is over: another attempt is of no use.
+    #[error("{0}")]
+    Ended(String),
+    /// The endpoint is down, or answered something else. The login may still be good.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// Exchanges the code of an answer for tokens.
+///
+/// # Errors
+/// The endpoint gave no token.
+pub async fn exchange_code(
+    fetcher: &Fetcher,
+    pending: &PendingLogin,
+    code: &SecretText,
+) -> Result<TokenSet, TokenFailure> {
+    let mut form = TokenForm::new("authorization_code");
+    form.add("code", code.expose());
+    form.add("redirect_uri", pending.client.redirect.as_str());
+    form.add("code_verifier", pending.verifier.expose());
+    form.add_optional("resource", pending.resource.as_deref());
+    let endpoint = TokenEndpoint {
+        fetcher: LoginFetcher {
+            fetcher,
+            server: &pending.target_url,
+        },
+        url: &pending.token_endpoint,
+        client: &pending.client,
+    };
+    endpoint
+        .request(form)
+        .await
+        .map_err(|refusal| refusal.failure)
+}
+
+/// Exchanges the refresh token of a login for tokens. Never done for a login that has ended.
+///
+/// # Errors
+/// The endpoint gave no token.
+pub async fn refresh(
+    fetcher: &Fetcher,
+    target: &LoginTarget,
+    grant: &Grant,
+) -> Result<TokenSet, TokenFailure> {
+    let token = grant.refresh.as_ref().filter(|_| !grant.ended);
+    let token = token.ok_or_else(|| TokenFailure::Ended("the login has ended".to_owned()))?;
+    let endpoint = TokenEndpoint {
+        fetcher: LoginFetcher {
+            fetcher,
+            server: &target.url,
+        },
+        url: &grant.token_endpoint,
+        client: &grant.client,
+    };
+    let form = |scope: Option<&str>| {
+        let mut form = TokenForm::new("refresh_token");
+        form.add("refresh_token", token.expose());
+        form.add_optional("scope", scope);
+        form.add_optional("resource", grant.resource.as_deref());
+        form
+    };
+    let scope = grant.scope_asked.as_deref();
+    let first = endpoint.request(form(scope)).await;
+    match first {
+        Ok(tokens) => Ok(tokens),
+        // RFC 6749, section 6: the scope "MUST NOT include any scope not originally granted", and
+        // less may have been granted than was asked for. Without it, all that was granted is.
+        Err(refusal) if refusal.is_scope && scope.is_some() => {
+            let second = endpoint.request(form(None)).await;
+            second.map_err(|refusal| refusal.failure)
+        }
+        Err(refusal) => Err(refusal.failure),
+    }
+}
+
+/// Revokes the tokens of a login (RFC 7009).
+///
+/// # Errors
+/// There is no such endpoint, or it did not answer.
+pub async fn revoke(
+    fetcher: &Fetcher,
+    target: &LoginTarget,
+    grant: &Grant,
+) -> Result<(), TokenFailure> {
+    let Some(url) = &grant.revocation_endpoint else {
+        let host = untrusted_url::host(&grant.issuer);
+        let text = format!("{host} has no endpoint that revokes tokens");
+        return Err(TokenFailure::Unavailable(text));
+    };
+    let endpoint = TokenEndpoint {
+        fetcher: LoginFetcher {
+            fetcher,
+            server: &target.url,
+        },
+        url,
+        client: &grant.client,
+    };
+    let Some(token) = &grant.refresh else {
+        return endpoint.revoke(&grant.access, "access_token").await;
+    };
+    endpoint.revoke(token, "refresh_token").await?;
+    // Section 2.1: servers "MUST support the revocation of refresh tokens", which need not end the
+    // access token, and need not take that one at all.
+    let _ = endpoint.revoke(&grant.access, "access_token").await;
+    Ok(())
+}
+
+/// Form for a token endpoint, encoded.
+struct TokenForm(String);
+
+impl TokenForm {
+    fn new(grant_type: &str) -> Self {
+        let mut form = TokenForm(String::new());
+        form.add("grant_type", grant_type);
+        form
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        form_urlencoded::Serializer::new(&mut self.0).append_pair(name, value);
+    }
+
+    fn add_optional(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+    }
+
+    /// Adds the client. Returns the header that authenticates it, if it is not in the form.
+    // RFC 6749, section 2.3: "The client MUST NOT use more than one authentication method in each
+    // request."
+    fn authenticate(&mut self, client: &ClientIdentity) -> Option<HeaderValue> {
+        match (client.method, &client.secret) {
+            (ClientAuthMethod::Basic, Some(secret)) => return basic(&client.id, secret),
+            (ClientAuthMethod::Post, Some(secret)) => self.add("client_secret", secret.expose()),
+            _ => {}
+        }
+        self.add("client_id", &client.id);
+        None
+    }
+}
+
+/// Value of `Authorization` with a client's id and secret.
+fn basic(id: &str, secret: &SecretText) -> Option<HeaderValue> {
+    // RFC 6749, section 2.3.1: both are encoded as in a form first.
+    let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let pair = format!("{}:{}", encoded(id), encoded(secret.expose()));
+    let value = format!("Basic {}", STANDARD.encode(pair));
+    let mut value = HeaderValue::from_str(&value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Token endpoint, or one that revokes tokens.
+struct TokenEndpoint<'a> {
+    fetcher: LoginFetcher<'a>,
+    url: &'a Url,
+    client: &'a ClientIdentity,
+}
+
+/// Answer without a token.
+#[derive(Debug)]
+struct TokenRefusal {
+    failure: TokenFailure,
+    /// True if it is about the scope of the request.
+    is_scope: bool,
+}
+
+impl TokenEndpoint<'_> {
+    async fn request(&self, form: TokenForm) -> Result<TokenSet, TokenRefusal> {
+        match self.send(form).await {
+            Ok(response) => read_tokens(&response, &untrusted_url::host(self.url)),
+            Err(error) => Err(TokenRefusal::unavailable(error.to_string())),
+        }
+    }
+
+    async fn revoke(&self, token: &SecretText, kind: &str) -> Result<(), TokenFailure> {
+        let mut form = TokenForm(String::new());
+        form.add("token", token.expose());
+        form.add("token_type_hint", kind);
+        let sent = self.send(form).await;
+        let response = sent.map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
+        if response.status().is_success() {
+            return Ok(());
+        }
+        let host = untrusted_url::host(self.url);
+        let text = format!("{host} did not revoke a token");
+        Err(TokenFailure::Unavailable(text))
+    }
+
+    async fn send(&self, mut form: TokenForm) -> Result<Response<Bytes>, FetchError> {
+        let authorization = form.authenticate(self.client);
+        self.fetcher
+            .post_form(self.url, form.0, authorization)
+            .await
+    }
+}
+
+impl TokenRefusal {
+    fn unavailable(text: String) -> Self {
+        TokenRefusal {
+            failure: TokenFailure::Unavailable(text),
+            is_scope: false,
+        }
+    }
+}
+
+/// Answer of a token endpoint: tokens, or an error.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TokenResponse {
+    access_token: Option<SecretText>,
+    token_type: Option<String>,
+    expires_in: Option<TokenLife>,
+    refresh_token: Option<SecretText>,
+    scope: Option<String>,
+    error: Option<String>,
+}
+
+/// Life of a token in seconds. Some servers send it as text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TokenLife {
+    Number(f64),
+    Text(String),
+}
+
+impl TokenLife {
+    /// Reads the life. `None`: nothing that can be counted on.
+    fn read(self) -> Option<Duration> {
+        let seconds = match self {
+            TokenLife::Number(seconds) => seconds,
+            TokenLife::Text(text) => text.trim().parse().ok()?,
+        };
+        let life = Duration::try_from_secs_f64(seconds).ok()?;
+        (!life.is_zero()).then_some(life.min(LIFE_MAX))
+    }
+}
+
+fn read_tokens(response: &Response<Bytes>, host: &str) -> Result<TokenSet, TokenRefusal> {
+    let read = serde_json::from_slice::<TokenResponse>(response.body());
+    let Ok(answer) = read else {
+        let status = response.status().as_u16();
+        let text = format!("{host} answered with HTTP status {status}, and with no token");
+        return Err(TokenRefusal::unavailable(text));
+    };
+    // GitHub sends errors with status 200, so the status shows nothing before the body does.
+    if let Some(code) = &answer.error {
+        let words = error_codes::describe(code);
+        let failure = match error_codes::ends_login(code) {
+            true => TokenFailure::Ended(format!("{host} has ended the login: {words}")),
+            false => TokenFailure::Unavailable(format!("{host} gave no token: {words}")),
+        };
+        return Err(TokenRefusal {
+            failure,
+            is_scope: code == "invalid_scope",
+        });
+    }
+    let status = response.status();
+    if !status.is_success() {
+        let status = status.as_u16();
+        let text = format!("{host} answered with HTTP status {status}");
+        return Err(TokenRefusal::unavailable(text));
+    }
+    answer.into_tokens().map_err(|what| {
+        let text = format!("{host} gave {what}");
+        TokenRefusal::unavailable(text)
+    })
+}
+
+impl TokenResponse {
+    fn into_tokens(self) -> Result<TokenSet, &'static str> {
+        // RFC 6749, section 7.1: "The client MUST NOT use an access token if it does not understand
+        // the token type."
+        let token_type = self.token_type.unwrap_or_default();
+        if !token_type.eq_ignore_ascii_case("bearer") {
+            return Err("a token that is not a bearer token");
+        }
+        let access = self.access_token.filter(is_usable);
+        let refresh = self.refresh_token;
+        Ok(TokenSet {
+            access: access.ok_or("no token that can be sent")?,
+            refresh: refresh.filter(|token| !token.expose().is_empty()),
+            expires_in: self.expires_in.and_then(TokenLife::read),
+            scope: self.scope,
+        })
+    }
+}
+
+/// True if a header can carry an access token.
+fn is_usable(token: &SecretText) -> bool {
+    let token = token.expose();
+    let is_visible = token.bytes().all(|byte| byte.is_ascii_graphic());
+    !token.is_empty() && token.len() <= TOKEN_MAX && is_visible
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authorization::tests::pending;
+
+    fn read(status: u16, body: &str) -> Result<TokenSet, TokenFailure> {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let response = Response::builder().status(status).body(body).unwrap();
+        read_tokens(&response, "auth.example.com").map_err(|refusal| refusal.failure)
+    }
+
+    fn client(method: ClientAuthMethod, secret: Option<&str>) -> ClientIdentity {
+        ClientIdentity {
+            id: "a:b c".to_owned(),
+            secret: secret.map(SecretText::new),
+            method,
+            ..pending().client
+        }
+    }
+
+    #[test]
+    fn a_client_authenticates_once() {
+        let sent = |client: &ClientIdentity| {
+            let mut form = TokenForm::new("refresh_token");
+            let header = form.authenticate(client);
+            let header = header.map(|value| value.to_str().unwrap().to_owned());
+            (form.0, header)
+        };
+        // `a%3Ab+c:s%26%C3%A9` in base64.
+        let header = "Basic YSUzQWIrYzpzJTI2JUMzJUE5".to_owned();
+        let alone = "grant_type=refresh_token&client_id=a%3Ab+c".to_owned();
+        let posted =
+            "grant_type=refresh_token&client_secret=s%26%C3%A9&client_id=a%3Ab+c".to_owned();
+        for (method, secret, form, header) in [
+            (ClientAuthMethod::None, None, alone.clone(), None),
+            (
+                ClientAuthMethod::None,
+                Some("s&\u{e9}"),
+                alone.clone(),
+                None,
+            ),
+            (ClientAuthMethod::Basic, None, alone, None),
+            (
+                ClientAuthMethod::Basic,
+                Some("s&\u{e9}"),
+                "grant_type=refresh_token".to_owned(),
+                Some(header),
+            ),
+            (ClientAuthMethod::Post, Some("s&\u{e9}"), posted, None),
+        ] {
+            assert_eq!(sent(&client(method, secret)), (form, header), "{method:?}");
+        }
+        let value = basic("a", &SecretText::new("hush")).unwrap();
+        assert!(value.is_sensitive());
+    }
+
+    #[test]
+    fn tokens_are_read() {
+        let tokens = read(
+            200,
+            r#"{"access_token": "one", "token_type": "bEARER", "expires_in": 3600,
+                "refresh_token": "two", "scope": "read", "id_token": null}"#,
+        );
+        let expected = TokenSet {
+            access: SecretText::new("one"),
+            refresh: Some(SecretText::new("two")),
+            expires_in: Some(Duration::from_secs(3600)),
+            scope: Some("read".to_owned()),
+        };
+        let start = Timestamp::from_second(1000).unwrap();
+        let end = Timestamp::from_second(4600).unwrap();
+        assert_eq!(expected.expires_at(start), Some(end));
+        assert_eq!(tokens, Ok(expected));
+        let tokens = read(
+            201,
+            r#"{"access_token": "one", "token_type": "Bearer", "refresh_token": ""}"#,
+        );
+        let tokens = tokens.unwrap();
+        assert_eq!(tokens.refresh, None);
+        assert_eq!(tokens.expires_in, None);
+        assert_eq!(tokens.expires_at(start), None);
+    }
+
+    #[test]
+    fn a_life_is_a_number_or_a_text_and_has_bounds() {
+        for (life, expected) in [
+            ("60", Some(60)),
+            ("60.0", Some(60)),
+            ("\"60\"", Some(60)),
+            ("0", None),
+            ("-1", None),
+            ("null", None),
+            ("\"soon\"", None),
+            ("\"inf\"", None),
+            ("\"NaN\"", None),
+            ("18446744073709551615", None),
+            ("1e18", Some(LIFE_MAX.as_secs())),
+        ] {
+            let body = format!(
+                r#"{{"access_token": "one", "token_type": "Bearer", "expires_in": {life}}}"#
+            );
+            let tokens = read(200, &body).unwrap();
+            let found = tokens.expires_in.map(|life| life.as_secs());
+            assert_eq!(found, expected, "{life}");
+            assert!(tokens.expires_at(Timestamp::MAX).is_none(), "{life}");
+        }
+    }
+
+    #[test]
+    fn only_two_codes_end_a_login_whatever_the_status() {
+        for (status, body, is_ended) in [
+            (400, r#"{"error": "invalid_grant"}"#, true),
+            (
+                200,
+                r#"{"error": "invalid_grant", "access_token": "a", "token_type": "Bearer"}"#,
+                true,
+            ),
+            (401, r#"{"error": "invalid_client"}"#, true),
+            (200, r#"{"error": "bad_refresh_token"}"#, true),
+            (400, r#"{"error": "invalid_request"}"#, false),
+            (400, r#"{"error": "invalid_scope"}"#, false),
+            (
+                200,
+                r#"{"error": "", "access_token": "a", "token_type": "Bearer"}"#,
+                false,
+            ),
+            (400, r#"{"error": "INVALID_GRANT"}"#, false),
+            (500, r#"{"error": "server_error"}"#, false),
+            (503, "", false),
+            (401, "<html>invalid_grant</html>", false),
+            (400, r#"{"error": {"code": "invalid_grant"}}"#, false),
+            (
+                500,
+                r#"{"access_token": "a", "token_type": "Bearer"}"#,
+                false,
+            ),
+            (200, "{}", false),
+            (200, "[]", false),
+            (200, r#"{"access_token": "a"}"#, false),
+            (200, r#"{"access_token": "a", "token_type": "DPoP"}"#, false),
+            (200, r#"{"token_type": "Bearer"}"#, false),
+            (
+                200,
+                r#"{"access_token": "", "token_type": "Bearer"}"#,
+                false,
+            ),
+            (
+                200,
+                r#"{"access_token": "a\r\nb", "token_type": "Bearer"}"#,
+                false,
+            ),
+            (
+                200,
+                r#"{"access_token": "a b", "token_type": "Bearer"}"#,
+                false,
+            ),
+            (
+                200,
+                r#"{"access_token": "a", "access_token": "b", "token_type": "Bearer"}"#,
+                false,
+            ),
+        ] {
+            let failure = read(status, body).unwrap_err();
+            let found = matches!(failure, TokenFailure::Ended(_));
+            assert_eq!(found, is_ended, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn no_byte_of_an_answer_is_in_a_failure() {
+        for (status, body) in [
+            (
+                400,
+                r#"{"error": "canary", "error_description": "canary", "error_uri": "canary"}"#,
+            ),
+            (
+                400,
+                r#"{"error": "invalid_grant", "error_description": "canary"}"#,
+            ),
+            (500, "canary"),
+            (200, r#"{"access_token": "canary", "token_type": "canary"}"#),
+            (
+                200,
+                r#"{"access_token": "canary\n", "token_type": "Bearer"}"#,
+            ),
+        ] {
+            let failure = read(status, body).unwrap_err();
+            let shown = format!("{failure} {failure:?}");
+            assert!(!shown.contains("canary"), "{shown}");
+            assert!(shown.contains("auth.example.com"), "{shown}");
+        }
+    }
+}
