@@ -5,6 +5,7 @@
 //! disk before it is used, goes to its own server alone, and is in no log line or error.
 
 mod authorization;
+mod authorization_response;
 mod challenge;
 mod command_source;
 mod directory;
@@ -18,6 +19,7 @@ mod grant;
 mod grant_source;
 mod json_fetch;
 mod login;
+mod login_error;
 mod login_folder;
 mod pending_files;
 mod registration;
@@ -32,7 +34,11 @@ mod settings;
 mod token;
 mod untrusted_url;
 
-pub use authorization::{AuthorizationResponse, PendingLogin, callback_path};
+#[cfg(test)]
+mod tests;
+
+pub use authorization::{PendingLogin, callback_path};
+pub use authorization_response::AuthorizationResponse;
 pub use challenge::BearerChallenge;
 pub use command_source::CommandSource;
 pub use directory::{LoginServer, LoginState, Logins};
@@ -40,7 +46,8 @@ pub use discovery::{Discovered, discover};
 pub use folder_error::FolderError;
 pub use grant::{ClientAuthMethod, ClientIdentity, Grant};
 pub use grant_source::GrantSource;
-pub use login::{LoginError, LogoutOutcome, StartedLogin, begin_login, finish_login, log_out};
+pub use login::{LogoutOutcome, StartedLogin, begin_login, finish_login, log_out};
+pub use login_error::LoginError;
 pub use login_folder::{GrantVersion, LoginFolder, RefreshLock};
 pub use registration::choose_client;
 pub use root_secret::{RootSecret, SecretError};

@@ -1,0 +1,305 @@
+//! Logins from start to end: what the command, the page and the callback do.
+//!
+//! Owns the order of the steps. Does not open a browser or listen. Invariant: a code is used once,
+//! after all checks, and a grant is on disk before anybody hears of it.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use moongate_transport::fetcher::Fetcher;
+use url::{Host, Url};
+
+use crate::authorization::{PendingLogin, authorization_url, random_text, redirect_address};
+use crate::authorization_response::AuthorizationResponse;
+use crate::challenge::BearerChallenge;
+use crate::discovery::{Discovered, discover};
+use crate::folder_error::FolderError;
+use crate::grant::Grant;
+use crate::login_error::LoginError;
+use crate::login_folder::LoginFolder;
+use crate::registration::choose_client;
+use crate::scope::{EarlierScope, ScopeChoice, ScopeSources};
+use crate::settings::{LoginTarget, OAuthSettings};
+use crate::token::{TokenSet, exchange_code, revoke};
+use crate::untrusted_url;
+
+/// Login that a person has to go on with, in the browser.
+#[derive(Debug)]
+pub struct StartedLogin {
+    /// Address to open.
+    pub url: Url,
+    /// Login that waits. The caller stores it before anybody opens the address.
+    pub pending: PendingLogin,
+    /// True if the login is on another domain than the server, or than the login before it. The
+    /// caller asks before it goes on.
+    pub is_elsewhere: bool,
+}
+
+/// Result of a logout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogoutOutcome {
+    /// There was no login.
+    NotLoggedIn,
+    /// The authorization server has revoked the login, and it is forgotten.
+    Revoked,
+    /// The login is forgotten, but the authorization server did not revoke it.
+    Forgotten,
+}
+
+/// Starts a login: discovers, chooses the client, makes `state` and PKCE. Writes nothing: the
+/// caller puts `pending` into the folder.
+///
+/// # Errors
+/// The server cannot be logged in to, or not in this way.
+pub async fn begin_login(
+    fetcher: &Fetcher,
+    target: &LoginTarget,
+    settings: &OAuthSettings,
+    challenge: Option<&BearerChallenge>,
+    redirect_base: &Url,
+    before: Option<&Grant>,
+) -> Result<StartedLogin, LoginError> {
+    let settings = with_issuer_of(settings, before);
+    let discovered = discover(fetcher, target, &settings, challenge).await?;
+    let choice = choose_scope(&discovered, &settings, challenge, before)?;
+    let issuer = &discovered.server.issuer;
+    let redirect = redirect_address(redirect_base, issuer);
+    let client = choose_client(fetcher, &discovered, &settings, &redirect).await?;
+    let login = &discovered.server.authorization_endpoint;
+    let has_moved = before.is_some_and(|before| are_apart(&before.issuer, issuer));
+    let is_elsewhere = are_apart(login, &target.url) || has_moved;
+    let pending = PendingLogin {
+        target_server: target.server.clone(),
+        target_url: target.url.clone(),
+        state: random_text(),
+        verifier: random_text(),
+        issuer: issuer.clone(),
+        iss: discovered.server.iss.clone(),
+        iss_required: discovered.server.iss_supported,
+        token_endpoint: discovered.server.token_endpoint.clone(),
+        revocation_endpoint: discovered.server.revocation_endpoint.clone(),
+        client,
+        scope_asked: choice.asked,
+        resource: discovered.resource.clone(),
+        started: Timestamp::now(),
+        step_ups: choice.step_ups,
+    };
+    Ok(StartedLogin {
+        url: authorization_url(login, &pending, &settings.params),
+        pending,
+        is_elsewhere,
+    })
+}
+
+/// Settings in which the client of the config belongs to the issuer of its first login.
+fn with_issuer_of<'a>(
+    settings: &'a OAuthSettings,
+    before: Option<&Grant>,
+) -> Cow<'a, OAuthSettings> {
+    let before = before.filter(|before| settings.client_id.as_ref() == Some(&before.client.id));
+    match before {
+        Some(before) if settings.issuer.is_none() => Cow::Owned(OAuthSettings {
+            issuer: Some(before.issuer.clone()),
+            ..settings.clone()
+        }),
+        _ => Cow::Borrowed(settings),
+    }
+}
+
+fn choose_scope(
+    discovered: &Discovered,
+    settings: &OAuthSettings,
+    challenge: Option<&BearerChallenge>,
+    before: Option<&Grant>,
+) -> Result<ScopeChoice, LoginError> {
+    let issuer = &discovered.server.issuer;
+    // Scopes of one authorization server say nothing at another.
+    let before = before.filter(|before| before.issuer == *issuer);
+    let sources = ScopeSources {
+        configured: settings.scopes.as_deref(),
+        challenge,
+        resource: discovered.scopes_supported.as_deref(),
+        server: discovered.server.scopes_supported.as_deref(),
+        before: before.map(|before| EarlierScope {
+            asked: before.scope_asked.as_deref(),
+            step_ups: before.step_ups,
+        }),
+    };
+    sources.choose().map_err(|_| LoginError::StepUpLimit {
+        server: discovered.target.server.clone(),
+        host: untrusted_url::host(issuer),
+    })
+}
+
+/// True if two URLs do not belong together, as far as their hosts show: equal, or one below the
+/// other.
+fn are_apart(one: &Url, other: &Url) -> bool {
+    let (Some(Host::Domain(one)), Some(Host::Domain(other))) = (one.host(), other.host()) else {
+        return one.host() != other.host();
+    };
+    let one = one.trim_end_matches('.');
+    let other = other.trim_end_matches('.');
+    one != other && !is_below(one, other) && !is_below(other, one)
+}
+
+/// True if a host is below a domain, which must not be a top-level one.
+fn is_below(host: &str, domain: &str) -> bool {
+    let rest = host.strip_suffix(domain);
+    domain.contains('.') && rest.is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// Ends a login with its answer: takes the login that waits, exchanges the code and writes the
+/// grant. Returns the server that it is for.
+///
+/// `callback_path` is the path that the answer came to. `None`: it was pasted.
+///
+/// # Errors
+/// The answer is not for a login that waits, or the authorization server gave no tokens.
+pub async fn finish_login(
+    fetcher: &Fetcher,
+    folder: &LoginFolder,
+    response: &AuthorizationResponse,
+    callback_path: Option<&str>,
+) -> Result<LoginTarget, LoginError> {
+    let state = response.state().ok_or(LoginError::UnknownState)?.to_owned();
+    let taken = in_folder(folder, move |folder| folder.take_pending(&state)).await?;
+    let pending = taken.ok_or(LoginError::UnknownState)?;
+    let code = match callback_path {
+        Some(path) => response.check(&pending, path),
+        None => response.check_pasted(&pending),
+    }?;
+    let target = pending.target();
+    // A refresh of the login before this one must not write over it.
+    let locked = target.clone();
+    let lock = in_folder(folder, move |folder| folder.lock_refresh(&locked)).await?;
+    let obtained = Timestamp::now();
+    let exchanged = exchange_code(fetcher, &pending, &code).await;
+    let tokens = exchanged.map_err(|failure| LoginError::Token {
+        server: target.server.clone(),
+        failure,
+    })?;
+    let grant = grant_of(pending, tokens, obtained);
+    let written = target.clone();
+    in_folder(folder, move |folder| folder.write_grant(&written, &grant)).await?;
+    drop(lock);
+    Ok(target)
+}
+
+fn grant_of(pending: PendingLogin, tokens: TokenSet, obtained: Timestamp) -> Grant {
+    Grant {
+        issuer: pending.issuer,
+        token_endpoint: pending.token_endpoint,
+        revocation_endpoint: pending.revocation_endpoint,
+        client: pending.client,
+        scope_asked: pending.scope_asked,
+        resource: pending.resource,
+        expires: tokens.expires_at(obtained),
+        access: tokens.access,
+        refresh: tokens.refresh,
+        obtained,
+        renewal: 0,
+        ended: false,
+        step_ups: pending.step_ups,
+    }
+}
+
+/// Longest wait for an authorization server that is to revoke a login.
+const REVOKE_PATIENCE: Duration = Duration::from_secs(8);
+
+/// Revokes a login at its authorization server, if that can be reached, and forgets it.
+///
+/// # Errors
+/// The files of logins cannot be used.
+pub async fn log_out(
+    fetcher: &Fetcher,
+    folder: &LoginFolder,
+    target: &LoginTarget,
+) -> Result<LogoutOutcome, LoginError> {
+    let locked = target.clone();
+    let is_stored = move |folder: &LoginFolder| Ok(folder.grant_version(&locked).is_some());
+    if !in_folder(folder, is_stored).await? {
+        return Ok(LogoutOutcome::NotLoggedIn);
+    }
+    // A refresh that is under way would write the login back.
+    let locked = target.clone();
+    let lock = in_folder(folder, move |folder| folder.lock_refresh(&locked)).await?;
+    let read = target.clone();
+    let grant = match in_folder(folder, move |folder| folder.read_grant(&read)).await {
+        Ok(grant) => grant,
+        // It can't be revoked, but it can go.
+        Err(LoginError::Folder(FolderError::Damaged { .. })) => None,
+        Err(error) => return Err(error),
+    };
+    let is_revoked = match &grant {
+        Some(grant) => {
+            let revoked = revoke(fetcher, target, grant);
+            let revoked = tokio::time::timeout(REVOKE_PATIENCE, revoked).await;
+            revoked.is_ok_and(|revoked| revoked.is_ok())
+        }
+        None => false,
+    };
+    let removed = target.clone();
+    let was_there = in_folder(folder, move |folder| folder.remove_grant(&removed)).await?;
+    drop(lock);
+    Ok(match (was_there, is_revoked) {
+        (false, _) => LogoutOutcome::NotLoggedIn,
+        (true, true) => LogoutOutcome::Revoked,
+        (true, false) => LogoutOutcome::Forgotten,
+    })
+}
+
+/// Does something in the folder, on a thread that may block.
+async fn in_folder<T: Send + 'static>(
+    folder: &LoginFolder,
+    work: impl FnOnce(&LoginFolder) -> Result<T, FolderError> + Send + 'static,
+) -> Result<T, LoginError> {
+    let folder = folder.clone();
+    match tokio::task::spawn_blocking(move || work(&folder)).await {
+        Ok(done) => Ok(done?),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(LoginError::Interrupted),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_login_is_elsewhere_unless_one_host_is_the_other_or_below_it() {
+        for (one, other, expected) in [
+            (
+                "https://mcp.linear.app/mcp",
+                "https://mcp.linear.app/authorize",
+                false,
+            ),
+            ("https://mcp.linear.app", "https://linear.app", false),
+            ("https://linear.app.", "https://mcp.linear.app", false),
+            ("https://localhost:1", "http://localhost:2", false),
+            ("http://127.0.0.1:1", "http://127.0.0.1:2", false),
+            ("https://mcp.linear.app", "https://auth.linear.app", true),
+            ("https://evil-linear.app", "https://linear.app", true),
+            (
+                "https://linear.app.evil.example",
+                "https://linear.app",
+                true,
+            ),
+            ("https://mcp.app", "https://app", true),
+            ("https://a.localhost", "https://localhost", true),
+            ("http://127.0.0.1", "http://127.0.0.2", true),
+            ("http://127.0.0.1", "http://localhost", true),
+            ("http://1.127.0.0.1.example", "http://127.0.0.1", true),
+            ("http://[::1]", "http://[::2]", true),
+        ] {
+            assert_eq!(are_apart(&url(one), &url(other)), expected, "{one} {other}");
+            assert_eq!(are_apart(&url(other), &url(one)), expected, "{other} {one}");
+        }
+    }
+}

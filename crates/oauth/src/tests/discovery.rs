@@ -1,0 +1,165 @@
+//! Discovery, as the specification and the official suite have it.
+
+use super::*;
+use crate::challenge::BearerChallenge;
+use crate::discovery::{Discovered, discover};
+
+async fn discover_with(
+    world: &World,
+    settings: &OAuthSettings,
+    metadata: Option<Url>,
+) -> Result<Discovered, LoginError> {
+    let challenge = BearerChallenge {
+        resource_metadata: metadata,
+        ..BearerChallenge::default()
+    };
+    discover(&world.fetcher, &world.target(), settings, Some(&challenge)).await
+}
+
+async fn discovered(world: &World, metadata: Option<Url>) -> Discovered {
+    let found = discover_with(world, &OAuthSettings::default(), metadata).await;
+    found.unwrap()
+}
+
+#[tokio::test]
+async fn the_url_of_a_challenge_comes_first_and_alone() {
+    let world = World::start().await;
+    let resource = world.resource_metadata();
+    world.server.answer("/custom/metadata.json", 200, &resource);
+    world.server.forget(RESOURCE);
+    let named = world.server.url("/custom/metadata.json");
+    let found = discovered(&world, Some(named)).await;
+    assert_eq!(world.server.lines(), ["GET /custom/metadata.json"]);
+    assert_eq!(world.issuer.lines(), [format!("GET {SERVER}")]);
+    // As it was published.
+    let published = world.server.url("/mcp").to_string();
+    assert_eq!(found.resource, Some(published));
+    assert_eq!(found.scopes_supported, Some(vec!["read".to_owned()]));
+    assert_eq!(found.server.iss, world.issuer.origin());
+    let accepted = world.issuer.requests()[0].headers.get("accept").cloned();
+    assert_eq!(accepted.as_deref(), Some("application/json"));
+}
+
+#[tokio::test]
+async fn without_a_challenge_the_path_comes_before_the_root() {
+    let world = World::start().await;
+    discovered(&world, None).await;
+    assert_eq!(world.server.lines(), [format!("GET {RESOURCE}")]);
+    world.server.forget(RESOURCE);
+    let origin = world.server.origin();
+    let resource = world.resource_metadata();
+    let resource = resource.replace(&format!("{origin}/mcp"), &origin);
+    let root = "/.well-known/oauth-protected-resource";
+    world.server.answer(root, 200, &resource);
+    let found = discovered(&world, Some(world.server.url("/gone"))).await;
+    // No slash was added to it.
+    assert_eq!(found.resource, Some(origin));
+    let lines = [
+        "GET /gone".to_owned(),
+        format!("GET {RESOURCE}"),
+        format!("GET {root}"),
+    ];
+    assert_eq!(world.server.lines()[1..], lines);
+}
+
+#[tokio::test]
+async fn a_document_of_another_kind_counts_as_absent() {
+    let world = World::start().await;
+    let resource = world.resource_metadata();
+    world
+        .server
+        .answer("/.well-known/oauth-protected-resource", 200, &resource);
+    for (status, body) in [
+        (500, ""),
+        (302, ""),
+        (401, "{}"),
+        (200, "<html>"),
+        (200, "{}"),
+        (200, r#"{"error": "not found"}"#),
+        (200, r#"{"resource": 7}"#),
+    ] {
+        world.server.answer(RESOURCE, status, body);
+        discovered(&world, None).await;
+    }
+    for (status, body) in [(404, ""), (302, ""), (200, "<html>"), (200, "{}")] {
+        world.issuer.answer(SERVER, status, body);
+        let openid = "/.well-known/openid-configuration";
+        world.issuer.answer(openid, 200, &world.server_metadata());
+        discovered(&world, None).await;
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_with_a_path_has_three_candidates() {
+    let world = World::start().await;
+    let origin = world.issuer.origin();
+    let tenant = format!("{origin}/tenant1");
+    let resource = world.resource_metadata().replace(&origin, &tenant);
+    world.server.answer(RESOURCE, 200, &resource);
+    let metadata = world.server_metadata();
+    let metadata = metadata.replace(&format!("\"{origin}\""), &format!("\"{tenant}\""));
+    world
+        .issuer
+        .answer("/tenant1/.well-known/openid-configuration", 200, &metadata);
+    let found = discovered(&world, None).await;
+    assert_eq!(found.server.iss, tenant);
+    let expected = [
+        "GET /.well-known/oauth-authorization-server/tenant1",
+        "GET /.well-known/openid-configuration/tenant1",
+        "GET /tenant1/.well-known/openid-configuration",
+    ];
+    assert_eq!(world.issuer.lines(), expected);
+}
+
+#[tokio::test]
+async fn a_server_without_resource_metadata_is_its_own_issuer() {
+    let world = World::start().await;
+    world.server.forget(RESOURCE);
+    let metadata = world.server_metadata();
+    let own = metadata.replace(&world.issuer.origin(), &world.server.origin());
+    world.server.answer(SERVER, 200, &own);
+    let found = discovered(&world, None).await;
+    assert_eq!(found.server.iss, world.server.origin());
+    let canonical = world.server.url("/mcp").to_string();
+    assert_eq!(found.resource, Some(canonical));
+    assert_eq!(found.scopes_supported, None);
+    // The default endpoints of 2025-03-26 are not used.
+    world.server.forget(SERVER);
+    let error = discover_with(&world, &OAuthSettings::default(), None).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, LoginError::NoLogin { .. }), "{error}");
+    // An issuer of the config is.
+    let settings = OAuthSettings {
+        issuer: Some(world.issuer.url("")),
+        ..OAuthSettings::default()
+    };
+    let found = discover_with(&world, &settings, None).await.unwrap();
+    assert_eq!(found.server.iss, world.issuer.origin());
+}
+
+#[tokio::test]
+async fn the_issuer_of_the_config_is_chosen_from_several() {
+    let world = World::start().await;
+    let origin = world.issuer.origin();
+    let resource = world.resource_metadata();
+    let several = format!("\"https://other.example\", \"{origin}\"");
+    let resource = resource.replace(&format!("\"{origin}\""), &several);
+    world.server.answer(RESOURCE, 200, &resource);
+    let settings = OAuthSettings {
+        issuer: Some(world.issuer.url("/")),
+        ..OAuthSettings::default()
+    };
+    let found = discover_with(&world, &settings, None).await.unwrap();
+    assert_eq!(found.server.iss, origin);
+}
+
+#[tokio::test]
+async fn the_config_may_leave_the_resource_out() {
+    let world = World::start().await;
+    let settings = OAuthSettings {
+        sends_resource: false,
+        ..OAuthSettings::default()
+    };
+    let found = discover_with(&world, &settings, None).await.unwrap();
+    assert_eq!(found.resource, None);
+}
