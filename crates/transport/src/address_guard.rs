@@ -28,6 +28,8 @@ pub(super) enum GuardError {
     Metadata(String),
     #[error("{0} is not a public address")]
     Private(String),
+    #[error("{0} is an address of this gateway")]
+    Own(String),
 }
 
 impl AddressGuard {

@@ -13,12 +13,14 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
 use crate::address_guard::AddressGuard;
+use crate::own_listeners::OwnListeners;
 
 /// Resolver of the system, without addresses that must not be dialled.
 #[derive(Clone)]
 pub(super) struct AddressResolver {
     system: GaiResolver,
     guard: AddressGuard,
+    own: OwnListeners,
 }
 
 impl AddressResolver {
@@ -26,7 +28,13 @@ impl AddressResolver {
         AddressResolver {
             system: GaiResolver::new(),
             guard,
+            own: OwnListeners::default(),
         }
+    }
+
+    /// Leaves out the addresses of these listeners, too.
+    pub(super) fn except(self, own: OwnListeners) -> Self {
+        AddressResolver { own, ..self }
     }
 }
 
@@ -42,8 +50,13 @@ impl Service<Name> for AddressResolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let host = name.as_str().to_owned();
         let guard = self.guard;
+        let own = self.own.clone();
         let resolving = self.system.call(name);
-        async move { permitted_addresses(&host, resolving.await?, guard) }.boxed()
+        async move {
+            let permitted = permitted_addresses(&host, resolving.await?, guard)?;
+            Ok(own.without(&host, permitted)?)
+        }
+        .boxed()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Fetches of URLs that others name: a server, a token or a client.
 //!
 //! Owns the rules for them: https, public addresses, no redirect, few bytes, little time. Does not
-//! know what is fetched. Invariant: no byte of a response is in an error, and what is dialled is
-//! what was checked.
+//! know what is fetched. Invariant: no byte of a response is in an error, what is dialled is what
+//! was checked, and it is never this gateway.
 
 use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::address_guard::{AddressGuard, GuardError};
 use crate::metadata_address::MetadataAccess;
+use crate::own_listeners::OwnListeners;
 use crate::proxy::ProxyEnvironment;
 use crate::tcp_connector::TcpConnector;
 use crate::tunnel::ProxyConnector;
@@ -29,11 +31,21 @@ const BODY_MAX: usize = 64 * 1024;
 
 type GuardedClient = Client<HttpsConnector<ProxyConnector>, Full<Bytes>>;
 
+/// Rules for what may be fetched besides https URLs at public addresses.
+#[derive(Clone, Debug, Default)]
+pub struct FetchRules {
+    /// Origins that may be private, and need no TLS.
+    pub origins: Vec<url::Origin>,
+    /// Hosts that may be private at any port, and need no TLS: `egress.allow`.
+    pub hosts: Vec<String>,
+    /// Listeners of this gateway. They are never fetched, whatever else is allowed.
+    pub own: Vec<SocketAddr>,
+}
+
 /// Fetcher of URLs that others name.
 pub struct Fetcher {
     tls: Arc<rustls::ClientConfig>,
-    /// Origins that may be private, as the config allows.
-    allowed: Vec<url::Origin>,
+    rules: FetchRules,
     proxies: OnceLock<ProxyEnvironment>,
     body_max: usize,
 }
@@ -57,6 +69,9 @@ pub enum FetchFailure {
     /// The host has no public address.
     #[error("is not at a public address")]
     Private,
+    /// The host is this gateway.
+    #[error("is an address of this gateway")]
+    Own,
     /// The host cannot be reached, or broke the connection.
     #[error("cannot be reached")]
     Unreachable,
@@ -72,17 +87,15 @@ pub enum FetchFailure {
 }
 
 impl Fetcher {
-    /// Creates a fetcher that trusts these certificates. `allowed` are URLs whose scheme, host and
-    /// port may be private.
-    pub fn new(tls: Arc<rustls::ClientConfig>, allowed: &[url::Url]) -> Self {
-        let allowed = allowed
-            .iter()
-            .map(url::Url::origin)
-            .filter(url::Origin::is_tuple)
-            .collect();
+    /// Creates a fetcher that trusts these certificates.
+    pub fn new(tls: Arc<rustls::ClientConfig>, rules: &FetchRules) -> Self {
+        let hosts = rules.hosts.iter().map(|host| normal_host(host)).collect();
         Fetcher {
             tls,
-            allowed,
+            rules: FetchRules {
+                hosts,
+                ..rules.clone()
+            },
             proxies: OnceLock::new(),
             body_max: BODY_MAX,
         }
@@ -101,7 +114,28 @@ impl Fetcher {
         url: &url::Url,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, FetchError> {
-        let fetched = match tokio::time::timeout(TIMEOUT, self.fetch_whole(url, request)).await {
+        self.fetch_timed(None, url, request).await
+    }
+
+    /// Sends a request as `fetch` does, where the origin of `extra` may be private, too. That is
+    /// the URL of a configured server, and `url` is what the server named.
+    pub async fn fetch_at(
+        &self,
+        extra: &url::Url,
+        url: &url::Url,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        self.fetch_timed(Some(extra), url, request).await
+    }
+
+    async fn fetch_timed(
+        &self,
+        extra: Option<&url::Url>,
+        url: &url::Url,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let fetching = self.fetch_whole(extra, url, request);
+        let fetched = match tokio::time::timeout(TIMEOUT, fetching).await {
             Ok(fetched) => fetched,
             Err(_) => Err(FetchFailure::Timeout),
         };
@@ -113,10 +147,11 @@ impl Fetcher {
 
     async fn fetch_whole(
         &self,
+        extra: Option<&url::Url>,
         url: &url::Url,
         mut request: Request<Bytes>,
     ) -> Result<Response<Bytes>, FetchFailure> {
-        let client = self.client_for(url)?;
+        let client = self.client_for(extra, url)?;
         *request.uri_mut() = url.as_str().parse().map_err(|_| FetchFailure::Url)?;
         let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
@@ -140,8 +175,12 @@ impl Fetcher {
 
     /// Creates a client for one fetch. Its connection is not kept, since the next URL may be
     /// another's.
-    fn client_for(&self, url: &url::Url) -> Result<GuardedClient, FetchFailure> {
-        let is_allowed = self.allowed.contains(&url.origin());
+    fn client_for(
+        &self,
+        extra: Option<&url::Url>,
+        url: &url::Url,
+    ) -> Result<GuardedClient, FetchFailure> {
+        let is_allowed = self.allows(extra, url);
         let is_web = url.scheme() == "https" || is_allowed && url.scheme() == "http";
         if !is_web || !url.username().is_empty() || url.password().is_some() {
             return Err(FetchFailure::Url);
@@ -152,31 +191,65 @@ impl Fetcher {
         } else {
             AddressGuard::Public
         };
+        let port = url.port_or_known_default().unwrap_or_default();
+        let own = OwnListeners::at_port(&self.rules.own, port);
         let proxy = self.proxies.get_or_init(ProxyEnvironment::read).choose(url);
+        let tcp = if proxy.is_some() {
+            // The proxy looks the name up, so only the name can be checked here. The proxy itself
+            // is the operator's, and may be private.
+            let host = url.host_str().unwrap_or_default();
+            let permitted = guard.check_host(host).and_then(|()| own.check_host(host));
+            permitted.map_err(|refused| failure_of_guard(&refused))?;
+            TcpConnector::new(TIMEOUT, MetadataAccess::Refused)
+        } else {
+            TcpConnector::guarded(TIMEOUT, guard, own)
+        };
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config((*self.tls).clone())
             .https_or_http()
             .enable_http1()
-            .wrap_connector(ProxyConnector::tunneling(
-                TcpConnector::guarded(TIMEOUT, guard),
-                proxy,
-            ));
+            .wrap_connector(ProxyConnector::tunneling(tcp, proxy));
         Ok(Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector))
     }
+
+    /// Returns true for a URL that may be private, and needs no TLS.
+    fn allows(&self, extra: Option<&url::Url>, url: &url::Url) -> bool {
+        let origin = url.origin();
+        let host = url.host_str().map(normal_host);
+        extra.is_some_and(|extra| extra.origin() == origin)
+            || self.rules.origins.contains(&origin)
+            || host.is_some_and(|host| self.rules.hosts.contains(&host))
+    }
 }
 
-/// Finds out whether the guard refused the address.
+/// Writes a host in the form in which hosts are compared.
+fn normal_host(host: &str) -> String {
+    let host = host.trim_matches(['[', ']']).trim_end_matches('.');
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => host.to_ascii_lowercase(),
+    }
+}
+
+/// Finds out whether a guard refused the address.
 fn failure_of(error: &hyper_util::client::legacy::Error) -> FetchFailure {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if error.is::<GuardError>() {
-            return FetchFailure::Private;
+        if let Some(refused) = error.downcast_ref::<GuardError>() {
+            return failure_of_guard(refused);
         }
         cause = error.source();
     }
     FetchFailure::Unreachable
+}
+
+fn failure_of_guard(refused: &GuardError) -> FetchFailure {
+    match refused {
+        GuardError::Own(_) => FetchFailure::Own,
+        GuardError::Metadata(_) | GuardError::Private(_) => FetchFailure::Private,
+    }
 }
 
 #[cfg(test)]
@@ -214,6 +287,15 @@ mod tests {
         url::Url::parse(text).unwrap()
     }
 
+    /// Fetcher for which the origin of this URL may be private.
+    fn allowing(text: &str) -> Fetcher {
+        let rules = FetchRules {
+            origins: vec![url(text).origin()],
+            ..FetchRules::default()
+        };
+        Fetcher::new(tls_without_roots(), &rules)
+    }
+
     async fn fetch(fetcher: &Fetcher, text: &str) -> Result<(u16, Bytes), FetchError> {
         let fetched = fetcher.fetch(&url(text), Request::new(Bytes::new())).await;
         fetched.map(|response| (response.status().as_u16(), response.into_body()))
@@ -231,7 +313,7 @@ mod tests {
         let (address, connections) = server(with_length("404 Not Found", "secret")).await;
         let port = address.port();
         let own = format!("http://127.0.0.1:{port}/mcp");
-        let fetcher = Fetcher::new(tls_without_roots(), &[url(&own)]);
+        let fetcher = allowing(&own);
         let found = fetch(&fetcher, &format!("http://127.0.0.1:{port}/.well-known/x"))
             .await
             .unwrap();
@@ -259,6 +341,79 @@ mod tests {
             );
         }
         assert_eq!(connections.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn an_allowed_host_is_reached_at_any_port_without_tls() {
+        let (address, _) = server(with_length("200 OK", "here")).await;
+        let rules = FetchRules {
+            hosts: vec!["LOCALHOST.".to_owned()],
+            ..FetchRules::default()
+        };
+        let fetcher = Fetcher::new(tls_without_roots(), &rules);
+        let port = address.port();
+        let found = fetch(&fetcher, &format!("http://localhost:{port}/")).await;
+        assert_eq!(found, Ok((200, Bytes::from_static(b"here"))));
+        for (text, kind) in [
+            (format!("http://a.localhost:{port}/"), FetchFailure::Url),
+            (
+                format!("https://a.localhost:{port}/"),
+                FetchFailure::Private,
+            ),
+            (format!("https://127.0.0.1:{port}/"), FetchFailure::Private),
+        ] {
+            let failed = fetch(&fetcher, &text).await.unwrap_err();
+            assert_eq!(failed.kind, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_compared_without_case_brackets_or_a_last_dot() {
+        assert_eq!(normal_host("Auth.Example.COM."), "auth.example.com");
+        assert_eq!(normal_host("[0:0::1]"), normal_host("::1"));
+    }
+
+    #[tokio::test]
+    async fn the_origin_of_the_server_is_allowed_for_one_fetch() {
+        let (address, connections) = server(with_length("200 OK", "here")).await;
+        let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
+        let own = url(&format!("http://{address}/mcp"));
+        let metadata = url(&format!("http://{address}/.well-known/x"));
+        let request = || Request::new(Bytes::new());
+        let found = fetcher.fetch_at(&own, &metadata, request()).await.unwrap();
+        assert_eq!(found.into_body(), "here");
+        let failed = fetcher.fetch(&metadata, request()).await.unwrap_err();
+        assert_eq!(failed.kind, FetchFailure::Url);
+        let other = url("http://127.0.0.1:1/");
+        let failed = fetcher.fetch_at(&own, &other, request()).await.unwrap_err();
+        assert_eq!(failed.kind, FetchFailure::Url);
+        assert_eq!(connections.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_listener_of_this_gateway_is_never_dialled() {
+        let (address, connections) = server(with_length("200 OK", "here")).await;
+        let port = address.port();
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], port));
+        for listener in [address, everywhere] {
+            let rules = FetchRules {
+                origins: vec![url(&format!("http://{address}/")).origin()],
+                hosts: vec!["localhost".to_owned(), "0.0.0.0".to_owned()],
+                own: vec![listener],
+            };
+            let fetcher = Fetcher::new(tls_without_roots(), &rules);
+            for host in ["127.0.0.1", "0.0.0.0"] {
+                let failed = fetch(&fetcher, &format!("http://{host}:{port}/")).await;
+                assert_eq!(failed.unwrap_err().kind, FetchFailure::Own, "{host}");
+            }
+            // A name may have an address besides, where nobody listens.
+            assert!(
+                fetch(&fetcher, &format!("http://localhost:{port}/"))
+                    .await
+                    .is_err()
+            );
+        }
+        assert_eq!(connections.load(Ordering::Relaxed), 0);
     }
 
     #[tokio::test]
@@ -294,9 +449,7 @@ mod tests {
         ] {
             let (address, _) = server(response).await;
             let own = format!("http://{address}/");
-            let error = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own)
-                .await
-                .unwrap_err();
+            let error = fetch(&allowing(&own), &own).await.unwrap_err();
             assert_eq!(
                 error,
                 FetchError {
@@ -308,9 +461,7 @@ mod tests {
         }
         let (address, _) = server(with_length("200 OK", &"x".repeat(BODY_MAX))).await;
         let own = format!("http://{address}/");
-        let fetched = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own)
-            .await
-            .unwrap();
+        let fetched = fetch(&allowing(&own), &own).await.unwrap();
         assert_eq!(fetched.1.len(), BODY_MAX);
     }
 
@@ -318,7 +469,7 @@ mod tests {
     async fn a_host_that_does_not_answer_costs_five_seconds() {
         let (address, _) = server(String::new()).await;
         let own = format!("http://{address}/");
-        let fetcher = Fetcher::new(tls_without_roots(), &[url(&own)]);
+        let fetcher = allowing(&own);
         let begun = tokio::time::Instant::now();
         let error = fetch(&fetcher, &own).await.unwrap_err();
         assert_eq!(error.kind, FetchFailure::Timeout);

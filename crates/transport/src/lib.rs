@@ -8,6 +8,7 @@ mod response_body;
 mod address_guard;
 mod address_resolver;
 mod byte_budget;
+mod own_listeners;
 mod server_text;
 pub mod child_environment;
 pub mod rpc_pipe;

@@ -17,6 +17,7 @@ use tower::{BoxError, Service};
 use crate::address_guard::AddressGuard;
 use crate::address_resolver::AddressResolver;
 use crate::metadata_address::MetadataAccess;
+use crate::own_listeners::OwnListeners;
 
 /// TCP keepalive: idle time before the first probe, time between probes, and their number.
 pub(super) const KEEPALIVE: (Duration, Duration, u32) =
@@ -34,16 +35,23 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct TcpConnector {
     tcp: HttpConnector<AddressResolver>,
     guard: AddressGuard,
+    own: OwnListeners,
 }
 
 impl TcpConnector {
     pub(super) fn new(connect_timeout: Duration, metadata: MetadataAccess) -> Self {
-        TcpConnector::guarded(connect_timeout, AddressGuard::Server(metadata))
+        let guard = AddressGuard::Server(metadata);
+        TcpConnector::guarded(connect_timeout, guard, OwnListeners::default())
     }
 
-    /// Creates a connector to addresses that this guard permits.
-    pub(super) fn guarded(connect_timeout: Duration, guard: AddressGuard) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(AddressResolver::new(guard));
+    /// Creates a connector to addresses that this guard permits, except to these listeners.
+    pub(super) fn guarded(
+        connect_timeout: Duration,
+        guard: AddressGuard,
+        own: OwnListeners,
+    ) -> Self {
+        let resolver = AddressResolver::new(guard).except(own.clone());
+        let mut tcp = HttpConnector::new_with_resolver(resolver);
         // The URI may have the scheme `https`; TLS is a layer above this connector.
         tcp.enforce_http(false);
         // Requests are small and wait for their response: Nagle's algorithm would only delay them.
@@ -52,7 +60,7 @@ impl TcpConnector {
         tcp.set_keepalive_interval(Some(KEEPALIVE.1));
         tcp.set_keepalive_retries(Some(KEEPALIVE.2));
         tcp.set_connect_timeout(Some(connect_timeout));
-        TcpConnector { tcp, guard }
+        TcpConnector { tcp, guard, own }
     }
 
     /// Creates a connector for long connections. A peer that vanished is detected within about a
@@ -92,7 +100,9 @@ impl Service<Uri> for TcpConnector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         // The resolver sees names only.
-        match self.guard.check_host(uri.host().unwrap_or_default()) {
+        let host = uri.host().unwrap_or_default();
+        let permitted = self.guard.check_host(host);
+        match permitted.and_then(|()| self.own.check_host(host)) {
             Ok(()) => self
                 .tcp
                 .call(uri)
