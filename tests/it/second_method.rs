@@ -29,7 +29,9 @@ use moongate_model::{PrincipalKey, PrincipalSecret};
 use moongate_session::store::StoreSettings;
 use moongate_testing::HttpEndpoint;
 use moongate_transport::LinkError;
-use moongate_transport::credential_source::{AuthChallenge, CredentialDirectory, CredentialSource};
+use moongate_transport::credential_source::{
+    AuthChallenge, CredentialDirectory, CredentialSource, CredentialTarget,
+};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -464,17 +466,14 @@ struct Token {
 }
 
 impl CredentialDirectory for Tokens {
-    fn find_source(
-        &self,
-        server: &str,
-        person: Option<&PrincipalKey>,
-    ) -> Option<Arc<dyn CredentialSource>> {
-        let owner = person.map(|key| {
+    fn find_source(&self, target: &CredentialTarget<'_>) -> Option<Arc<dyn CredentialSource>> {
+        let owner = target.person.map(|key| {
             String::from_utf8_lossy(key)
                 .trim_end_matches('\0')
                 .to_owned()
         });
-        (server == "own").then(|| {
+        // The URL is the one that is dialled.
+        (target.server == "own" && target.url.path() == "/mcp").then(|| {
             Arc::new(Token {
                 owner,
                 word: self.0.clone(),

@@ -34,15 +34,22 @@ pub trait CredentialSource: Send + Sync {
     fn is_personal(&self) -> bool;
 }
 
-/// Finds the source for a server, by its name and by the person that a connection is for. `None` as
-/// the person: it is for several.
+/// Finds the source for a connection.
 pub trait CredentialDirectory: Send + Sync {
     /// Returns the source. `None`: the connection has the headers of the config alone.
-    fn find_source(
-        &self,
-        server: &str,
-        person: Option<&[u8; 16]>,
-    ) -> Option<Arc<dyn CredentialSource>>;
+    fn find_source(&self, target: &CredentialTarget<'_>) -> Option<Arc<dyn CredentialSource>>;
+}
+
+/// Connection that needs a credential.
+#[derive(Clone, Copy, Debug)]
+pub struct CredentialTarget<'a> {
+    /// Name of the server in the config.
+    pub server: &'a str,
+    /// URL that the connection leads to. While a reload replaces a server, the name alone could
+    /// send the credential of the new URL to the old one.
+    pub url: &'a url::Url,
+    /// Person that the connection is for. `None`: it is for several.
+    pub person: Option<&'a [u8; 16]>,
 }
 
 /// Response of a server that refused a credential, or the lack of one.

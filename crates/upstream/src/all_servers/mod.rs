@@ -15,10 +15,13 @@ use tokio_util::task::TaskTracker;
 use crate::all_servers::owner_subscriptions::OwnerSubscriptions;
 use crate::all_servers::poll_turns::PollTurns;
 use crate::all_servers::session_store::UpstreamSessionStore;
+use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::PrincipalKey;
 use moongate_session::store::{StateStore, StoredRows};
 use moongate_telemetry::{MemoryBudget, Metrics};
-use moongate_transport::credential_source::{CredentialDirectory, CredentialSource};
+use moongate_transport::credential_source::{
+    CredentialDirectory, CredentialSource, CredentialTarget,
+};
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
 use moongate_transport::reaper::Reaper;
 use moongate_transport::trust::{self, CaFile};
@@ -98,12 +101,21 @@ impl UpstreamRuntime {
     }
 
     /// Returns the source of a server's credential, for a connection of one person or of several.
+    /// Only requests over HTTP carry one.
     pub(crate) fn find_credentials(
         &self,
-        server: &str,
+        settings: &ServerSettings,
         person: Option<&PrincipalKey>,
     ) -> Option<Arc<dyn CredentialSource>> {
-        self.credentials.as_ref()?.find_source(server, person)
+        let ConnectTarget::Http { url, .. } = &settings.connect else {
+            return None;
+        };
+        let target = CredentialTarget {
+            server: &settings.name,
+            url,
+            person,
+        };
+        self.credentials.as_ref()?.find_source(&target)
     }
 
     /// Restores the persisted sessions of a previous process.

@@ -111,7 +111,7 @@ pub(crate) async fn dial(
     connect_identity: ConnectIdentity,
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let credentials = common.find_credentials(&settings.name, connect_identity.person.as_ref());
+    let credentials = common.find_credentials(settings, connect_identity.person.as_ref());
     let seen_input = connect_identity.seen_input.clone();
     let stderr = connect_identity.stderr.clone();
     let was_reached = connect_identity.was_connected;

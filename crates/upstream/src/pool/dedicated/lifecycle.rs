@@ -199,7 +199,7 @@ pub(super) async fn run_dedicated(
         connect_identity,
         backoff,
     } = parameters;
-    let credential = common.find_credentials(&settings.name, connect_identity.person.as_ref());
+    let credential = common.find_credentials(&settings, connect_identity.person.as_ref());
     let opened = tokio::select! {
         // Polled first: a connection that no client needs is not dialed.
         biased;
