@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
 
 use crate::all_servers::{ServerDialer, UpstreamRuntime};
@@ -244,24 +245,47 @@ fn open_memory_pipe(
 async fn open_websocket(
     opener: &DialOpener<'_>,
     calls: &PendingCalls,
-    (url, headers, network): (&url::Url, &HeaderList, &NetworkSettings),
+    endpoint: (&url::Url, &HeaderList, &NetworkSettings),
+) -> Result<Arc<dyn Link>, LinkError> {
+    let Some(source) = &opener.credentials else {
+        return connect_websocket(opener, calls, endpoint).await;
+    };
+    // One request opens the connection, and no other follows.
+    let (url, headers, network) = endpoint;
+    let sent = source.authorization().await?;
+    let authorized = with_credential(headers, sent.clone());
+    let opened = connect_websocket(opener, calls, (url, &authorized, network)).await;
+    let challenge = match &opened {
+        Err(LinkError::Status {
+            challenge: Some(challenge),
+            ..
+        }) => challenge.clone(),
+        _ => return opened,
+    };
+    if !source.on_refusal(sent.as_ref(), &challenge).await {
+        return opened;
+    }
+    let authorized = with_credential(headers, source.authorization().await?);
+    connect_websocket(opener, calls, (url, &authorized, network)).await
+}
+
+/// Returns the headers of the config, with the credential instead of one of the config.
+fn with_credential(headers: &HeaderList, credential: Option<HeaderValue>) -> HeaderList {
+    let configured = headers.iter().filter(|(name, _)| *name != AUTHORIZATION);
+    let credential = credential.map(|value| (AUTHORIZATION, value));
+    configured.cloned().chain(credential).collect()
+}
+
+async fn connect_websocket(
+    opener: &DialOpener<'_>,
+    calls: &PendingCalls,
+    endpoint: (&url::Url, &HeaderList, &NetworkSettings),
 ) -> Result<Arc<dyn Link>, LinkError> {
     let DialOpener {
-        settings,
-        common,
-        credentials,
-        ..
+        settings, common, ..
     } = opener;
-    let mut link = websocket_settings(settings, common, calls, (url, headers, network));
-    // One request opens the connection, and no other follows.
-    if let Some(source) = credentials {
-        link.headers.extend(
-            source
-                .authorization()
-                .await?
-                .map(|value| (AUTHORIZATION, value)),
-        );
-    }
+    let (url, _, network) = endpoint;
+    let link = websocket_settings(settings, common, calls, endpoint);
     Ok(Arc::new(
         WsLink::open(link, &tls(common, url, network)).await?,
     ))
