@@ -1,7 +1,8 @@
 //! Environment of child processes: what they inherit, and what is held back.
 //!
 //! Owns the names. Does not know the `env` of a server (`stdio_link.rs`). Invariant: variables that
-//! give power or hold credentials pass only if the config names them, apart from the proxies.
+//! give power or hold credentials pass only if the config names them, apart from the proxies, and
+//! from what a program needs to find the credential that it prints.
 
 use std::ffi::{OsStr, OsString};
 
@@ -68,6 +69,10 @@ const NPM_SETTINGS: [&str; 7] = [
     "cafile",
     "strict_ssl",
 ];
+/// Variables for programs that print credentials: where their settings and the keyring are.
+const CREDENTIAL_STORES: [&str; 2] = ["XDG_CONFIG_HOME", "DBUS_SESSION_BUS_ADDRESS"];
+/// Start of the variables of GitHub's `gh`, which is the usual such program.
+const GITHUB_SETTINGS: &str = "GH_";
 /// Variables that give a program power over other programs or machines.
 const POWERS: [&str; 6] = [
     "SSH_AUTH_SOCK",
@@ -97,10 +102,12 @@ pub enum ProgramKind {
     Other,
     /// Tool that fetches packages before it runs them.
     PackageTool,
+    /// Program that prints a credential of the user.
+    CredentialHelper,
 }
 
 /// Returns the variables that a program of this kind inherits.
-pub(super) fn inherited(kind: ProgramKind) -> Vec<(OsString, OsString)> {
+pub fn inherited(kind: ProgramKind) -> Vec<(OsString, OsString)> {
     std::env::vars_os()
         .filter(|(name, value)| is_inherited(name) || passes_to(kind, name, value))
         .collect()
@@ -135,10 +142,18 @@ fn is_inherited(name: &OsStr) -> bool {
 }
 
 fn passes_to(kind: ProgramKind, name: &OsStr, value: &OsStr) -> bool {
-    is_package_source(kind, name)
-        && value
-            .to_str()
-            .is_some_and(|value| !holds_credentials(value))
+    let holds_none = || value.to_str().is_some_and(|it| !holds_credentials(it));
+    is_of_credential_store(kind, name) || is_package_source(kind, name) && holds_none()
+}
+
+fn is_of_credential_store(kind: ProgramKind, name: &OsStr) -> bool {
+    let Some(name) = name
+        .to_str()
+        .filter(|_| kind == ProgramKind::CredentialHelper)
+    else {
+        return false;
+    };
+    CREDENTIAL_STORES.contains(&name) || name.starts_with(GITHUB_SETTINGS)
 }
 
 fn is_package_source(kind: ProgramKind, name: &OsStr) -> bool {
@@ -210,6 +225,23 @@ mod tests {
                 !passes(ProgramKind::Other, name, "https://mirror.example/x"),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn a_credential_helper_finds_its_keyring_and_no_other_program_does() {
+        for name in [
+            "XDG_CONFIG_HOME",
+            "DBUS_SESSION_BUS_ADDRESS",
+            "GH_HOST",
+            "GH_TOKEN",
+        ] {
+            assert!(passes(ProgramKind::CredentialHelper, name, "x"), "{name}");
+            assert!(!passes(ProgramKind::Other, name, "x"), "{name}");
+            assert!(!passes(ProgramKind::PackageTool, name, "x"), "{name}");
+        }
+        for name in ["GITHUB_TOKEN", "SSH_AUTH_SOCK", "UV_INDEX_URL"] {
+            assert!(!passes(ProgramKind::CredentialHelper, name, "x"), "{name}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! on Windows. Does not decide when. Invariant: a signal or a kill reaches the wrapper (`npx`,
 //! `uvx`, `sh`) and the program in it.
 
+mod captured_output;
 #[cfg(unix)]
 mod orphans;
 #[cfg(unix)]
@@ -15,6 +16,7 @@ mod windows;
 #[cfg(windows)]
 use windows as system;
 
+pub use captured_output::{CaptureFailure, CaptureLimits, capture_output};
 pub use system::{
     ChildTree, SYSTEM_VARIABLES, exit_signal, kill_group, kill_with_variable, reap_orphans,
     spawn_separately, terminate_group,

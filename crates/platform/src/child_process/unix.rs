@@ -8,7 +8,7 @@ use std::io;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::ChildStreams;
 use super::orphans::OwnChildren;
@@ -50,6 +50,11 @@ impl ChildTree {
             self.child.stdout.take()?,
             self.child.stderr.take()?,
         ))
+    }
+
+    /// Takes the standard output, once, of a child that has no other stream.
+    pub(super) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// Waits for the child to exit. Others in its group may still run.

@@ -7,7 +7,7 @@ use std::io;
 use std::process::ExitStatus;
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, CreationFlags, JobObject, KillOnDrop};
-use tokio::process::Command;
+use tokio::process::{ChildStdout, Command};
 use windows::Win32::System::Threading::{CREATE_NEW_PROCESS_GROUP, CREATE_NO_WINDOW};
 
 use super::ChildStreams;
@@ -69,6 +69,11 @@ impl ChildTree {
             self.child.stdout().take()?,
             self.child.stderr().take()?,
         ))
+    }
+
+    /// Takes the standard output, once, of a child that has no other stream.
+    pub(super) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout().take()
     }
 
     /// Waits for the child to exit. Others in its job may still run.
