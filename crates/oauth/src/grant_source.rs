@@ -1,0 +1,454 @@
+//! Credential of a login, which renews itself.
+//!
+//! Owns when a token is renewed, and who waits for it. Does not speak to the authorization server
+//! (`token.rs`). Invariant: one renewal of a login runs at a time over all processes, and a new
+//! token is on disk before it is used, unless the disk cannot be written.
+
+mod grant_file;
+mod held_grant;
+mod retry_pause;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::HeaderValue;
+use jiff::Timestamp;
+use moongate_transport::LinkError;
+use moongate_transport::credential_source::{AuthChallenge, CredentialSource};
+use moongate_transport::fetcher::Fetcher;
+use parking_lot::Mutex;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::folder_error::FolderError;
+use crate::grant::Grant;
+use crate::grant_source::grant_file::{GrantFile, StoredLogin};
+use crate::grant_source::held_grant::{GrantStage, HeldGrant, HeldLogin};
+use crate::grant_source::retry_pause::RetryPause;
+use crate::login_folder::{LoginFolder, RefreshLock};
+use crate::settings::LoginTarget;
+use crate::token::{self, TokenFailure, TokenSet};
+
+/// Status of a refused token. 403 means that the token is good and may not do this.
+const UNAUTHORIZED: u16 = 401;
+
+/// Credential of a login: renewed at 80 % of its life, one at a time over all processes, synced
+/// before it is used.
+pub struct GrantSource {
+    state: Arc<GrantState>,
+}
+
+/// State that a renewal shares with the source.
+struct GrantState {
+    file: GrantFile,
+    fetcher: Arc<Fetcher>,
+    target: LoginTarget,
+    held: ArcSwap<HeldLogin>,
+    /// Locked by a renewal, and by a write of what a renewal could not write.
+    renewing: tokio::sync::Mutex<()>,
+    pause: Mutex<RetryPause>,
+    has_background_renewal: AtomicBool,
+    has_saver: AtomicBool,
+    problems: Mutex<LoginProblems>,
+}
+
+/// Problems that the operator should see.
+#[derive(Default)]
+struct LoginProblems {
+    file: Option<String>,
+    renewal: Option<String>,
+}
+
+/// Reason for a renewal.
+enum RenewalReason {
+    /// The time has come.
+    Due,
+    /// The server refused this token.
+    Refused(HeaderValue),
+}
+
+/// Facts about a login that the directory compares and shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LoginFacts {
+    obtained: Timestamp,
+    renewal: u64,
+    /// Time at which the token ends, if that is known.
+    pub(crate) expires: Option<Timestamp>,
+    /// True if it renews itself.
+    pub(crate) renews: bool,
+    /// True if only another login helps.
+    pub(crate) is_over: bool,
+}
+
+impl LoginFacts {
+    /// Returns true if `later` is another login or has ended, rather than a renewal of this one.
+    pub(crate) fn is_followed_by_another(&self, later: &LoginFacts) -> bool {
+        // A login counts its renewals from zero.
+        let is_new = later.renewal == 0 && later.obtained != self.obtained;
+        is_new || later.renewal < self.renewal || later.is_over != self.is_over
+    }
+}
+
+impl GrantSource {
+    /// Creates the source of a login, and reads its grant. Blocks for as long as that takes.
+    pub fn new(folder: LoginFolder, fetcher: Arc<Fetcher>, target: LoginTarget) -> Self {
+        let nothing = HeldLogin {
+            grant: None,
+            version: None,
+        };
+        let state = GrantState {
+            file: GrantFile::new(folder, target.clone()),
+            fetcher,
+            target,
+            held: ArcSwap::from_pointee(nothing),
+            renewing: tokio::sync::Mutex::new(()),
+            pause: Mutex::default(),
+            has_background_renewal: AtomicBool::new(false),
+            has_saver: AtomicBool::new(false),
+            problems: Mutex::default(),
+        };
+        state.reload();
+        GrantSource {
+            state: Arc::new(state),
+        }
+    }
+
+    /// Returns true if there is a login that has not ended.
+    pub fn has_login(&self) -> bool {
+        self.facts().is_some_and(|facts| !facts.is_over)
+    }
+
+    /// Returns what keeps the login from being renewed or written to disk.
+    pub fn problem(&self) -> Option<String> {
+        let problems = self.state.problems.lock();
+        problems.file.clone().or_else(|| problems.renewal.clone())
+    }
+
+    /// Reads the grant if another process has changed it. Blocks for as long as that takes.
+    pub(crate) fn reload(&self) {
+        self.state.reload();
+    }
+
+    pub(crate) fn facts(&self) -> Option<LoginFacts> {
+        let held = self.state.held.load();
+        let held = held.grant.as_ref()?;
+        Some(LoginFacts {
+            obtained: held.grant.obtained,
+            renewal: held.grant.renewal,
+            expires: held.grant.expires,
+            renews: held.grant.refresh.is_some(),
+            is_over: held.stage(Timestamp::now()) == GrantStage::Over,
+        })
+    }
+}
+
+impl CredentialSource for GrantSource {
+    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>> {
+        let now = Timestamp::now();
+        let held = self.state.held.load();
+        let Some(grant) = &held.grant else {
+            return std::future::ready(Ok(None)).boxed();
+        };
+        match grant.stage(now) {
+            GrantStage::Expired => return self.state.wait_renewed().boxed(),
+            GrantStage::Due => self.state.renew_in_background(),
+            GrantStage::Fresh | GrantStage::Over => {}
+        }
+        std::future::ready(Ok(grant.header(now).cloned())).boxed()
+    }
+
+    fn on_refusal<'a>(
+        &'a self,
+        sent: Option<&'a HeaderValue>,
+        challenge: &'a AuthChallenge,
+    ) -> BoxFuture<'a, bool> {
+        // More scope needs a person.
+        if challenge.status != UNAUTHORIZED {
+            return std::future::ready(false).boxed();
+        }
+        self.state.renew_refused(sent).boxed()
+    }
+
+    fn is_personal(&self) -> bool {
+        false
+    }
+}
+
+impl GrantState {
+    /// Waits until the token is renewed. Fails while that is not possible, because a request
+    /// without a token would make the server look as if it needed a login.
+    async fn wait_renewed(self: &Arc<Self>) -> Result<Option<HeaderValue>, LinkError> {
+        self.renew(RenewalReason::Due).await;
+        let held = self.held.load();
+        let now = Timestamp::now();
+        match &held.grant {
+            Some(grant) if grant.stage(now) == GrantStage::Expired => {
+                let problem = self.problems.lock().renewal.clone();
+                let cause = problem.unwrap_or_else(|| "the new token has expired".to_owned());
+                Err(LinkError::Unreachable(format!(
+                    "the login at {} cannot be renewed: {cause}",
+                    self.target.server
+                )))
+            }
+            grant => Ok(grant.as_ref().and_then(|grant| grant.header(now)).cloned()),
+        }
+    }
+
+    /// Renews a token that the server refused. Returns true if there is another one.
+    async fn renew_refused(self: &Arc<Self>, sent: Option<&HeaderValue>) -> bool {
+        let state = self.clone();
+        let _ = spawn_blocking(move || state.reload()).await;
+        if self.has_other(sent) {
+            return true;
+        }
+        let now = Timestamp::now();
+        let is_worth_it = |grant: &HeldGrant| grant.is_worth_renewal(now);
+        let Some(sent) = sent.filter(|_| self.held.load().grant.as_ref().is_some_and(is_worth_it))
+        else {
+            return false;
+        };
+        self.renew(RenewalReason::Refused(sent.clone())).await;
+        self.has_other(Some(sent))
+    }
+
+    /// Returns true if there is a token to send other than this one.
+    fn has_other(&self, sent: Option<&HeaderValue>) -> bool {
+        let held = self.held.load();
+        let grant = held.grant.as_ref();
+        let header = grant.and_then(|grant| grant.header(Timestamp::now()));
+        header.is_some() && header != sent
+    }
+
+    /// Starts a renewal, unless one runs or the last one failed a moment ago.
+    fn renew_in_background(self: &Arc<Self>) {
+        if self.pause.lock().is_active() || self.has_background_renewal.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let state = self.clone();
+        tokio::spawn(async move {
+            state.renew(RenewalReason::Due).await;
+            state.has_background_renewal.store(false, Ordering::Release);
+        });
+    }
+
+    /// Renews the token, if the reason for it still holds when its turn comes.
+    async fn renew(self: &Arc<Self>, reason: RenewalReason) {
+        // In a task: the client of a request may leave, but the response must not get lost with
+        // it. It has the next refresh token, and the old one may be good only once.
+        let renewing = tokio::spawn(self.clone().run_renewal(reason));
+        if let Err(failure) = renewing.await {
+            self.pause_after(describe(&failure));
+        }
+    }
+
+    async fn run_renewal(self: Arc<Self>, reason: RenewalReason) {
+        let _turn = self.renewing.lock().await;
+        if !reason.holds(&self.held.load()) || self.pause.lock().is_active() {
+            return;
+        }
+        let state = self.clone();
+        let locked = spawn_blocking(move || state.lock_and_reload()).await;
+        let lock = match locked {
+            Ok(Ok(lock)) => lock,
+            Ok(Err(failure)) => return self.pause_after(failure.to_string()),
+            Err(failure) => return self.pause_after(describe(&failure)),
+        };
+        // Another process may have renewed it, or logged in or out.
+        let held = self.held.load_full();
+        let Some(grant) = held.grant.as_ref().filter(|_| reason.holds(&held)) else {
+            return;
+        };
+        let grant = &grant.grant;
+        let obtained = Timestamp::now();
+        match token::refresh(&self.fetcher, &self.target, grant).await {
+            Ok(tokens) => {
+                self.end_pause();
+                let renewed = renewed_grant(grant, tokens, obtained);
+                self.store(lock, &held, renewed).await;
+            }
+            Err(TokenFailure::Ended(cause)) => {
+                self.end_pause();
+                let server = &self.target.server;
+                tracing::warn!(server, cause, "login ended");
+                let ended = Grant {
+                    ended: true,
+                    ..grant.clone()
+                };
+                self.store(lock, &held, ended).await;
+            }
+            Err(TokenFailure::Unavailable(cause)) => self.pause_after(cause),
+        }
+    }
+
+    /// Takes the lock over all processes, and reads what the process before has written. Blocks.
+    fn lock_and_reload(&self) -> Result<Option<RefreshLock>, FolderError> {
+        let lock = self.file.lock()?;
+        if self.file.version() != self.held.load().version {
+            let read = self.file.read()?;
+            self.held.store(Arc::new(read));
+        }
+        Ok(lock)
+    }
+
+    /// Writes a grant that follows on `before`, and then uses it.
+    async fn store(self: &Arc<Self>, lock: Option<RefreshLock>, before: &HeldLogin, grant: Grant) {
+        let state = self.clone();
+        let version = before.version;
+        // Held here as well: should the write panic, the token is still in memory.
+        let unwritten = grant.clone();
+        let writing = spawn_blocking(move || {
+            let stored = state.file.replace(version, grant);
+            drop(lock);
+            stored
+        });
+        match writing.await {
+            Ok(stored) => self.hold(stored),
+            Err(failure) => {
+                let grant = Some(HeldGrant::unsaved(unwritten));
+                self.held.store(Arc::new(HeldLogin { grant, version }));
+                self.set_file_problem(Some(describe(&failure)));
+            }
+        }
+        self.save_later();
+    }
+
+    /// Uses a login from now on.
+    fn hold(&self, stored: StoredLogin) {
+        let problem = stored.failure.map(|failure| {
+            format!("the renewed login is in memory alone and ends with this process: {failure}")
+        });
+        self.held.store(Arc::new(stored.login));
+        self.set_file_problem(problem);
+    }
+
+    /// Writes a grant that is in memory alone as soon as the disk can be written. Called by whoever
+    /// renews.
+    fn save_later(self: &Arc<Self>) {
+        let held = self.held.load();
+        let is_unsaved = held.grant.as_ref().is_some_and(|grant| grant.is_unsaved);
+        if !is_unsaved || self.has_saver.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let state = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut pause = RetryPause::default();
+            loop {
+                tokio::time::sleep(pause.start()).await;
+                // The server may have left the config.
+                let Some(state) = state.upgrade() else {
+                    return;
+                };
+                let _turn = state.renewing.lock().await;
+                if state.save_again().await {
+                    state.has_saver.store(false, Ordering::Release);
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Tries to write a grant that is in memory alone. Returns true if there is no such grant now.
+    async fn save_again(self: &Arc<Self>) -> bool {
+        let state = self.clone();
+        let writing = spawn_blocking(move || {
+            let held = state.held.load_full();
+            let Some(held_grant) = held.grant.as_ref().filter(|grant| grant.is_unsaved) else {
+                return true;
+            };
+            let Ok(_lock) = state.file.lock() else {
+                return false;
+            };
+            let stored = state.file.replace(held.version, held_grant.grant.clone());
+            let is_saved = stored.failure.is_none();
+            state.hold(stored);
+            is_saved
+        });
+        writing.await.unwrap_or(false)
+    }
+
+    /// Reads the grant if another process has changed it. Blocks.
+    fn reload(&self) {
+        let held = self.held.load_full();
+        if self.file.version() == held.version {
+            return;
+        }
+        match self.file.read() {
+            Ok(read) => {
+                // A renewal that came first knows the file better.
+                let found = self.held.compare_and_swap(&held, Arc::new(read));
+                if Arc::ptr_eq(&found, &held) {
+                    self.set_file_problem(None);
+                    self.end_pause();
+                }
+            }
+            Err(failure) => self.set_file_problem(Some(failure.to_string())),
+        }
+    }
+
+    /// Records that a renewal failed, and that the next one waits.
+    fn pause_after(&self, cause: String) {
+        let pause = self.pause.lock().start();
+        let server = &self.target.server;
+        tracing::warn!(server, cause, ?pause, "login renewal failed");
+        self.problems.lock().renewal = Some(cause);
+    }
+
+    fn end_pause(&self) {
+        *self.pause.lock() = RetryPause::default();
+        self.problems.lock().renewal = None;
+    }
+
+    fn set_file_problem(&self, problem: Option<String>) {
+        let mut problems = self.problems.lock();
+        if problems.file == problem {
+            return;
+        }
+        if let Some(cause) = &problem {
+            let server = &self.target.server;
+            tracing::warn!(server, cause, "login file not usable");
+        }
+        problems.file = problem;
+    }
+}
+
+impl RenewalReason {
+    /// Returns true if a login should be renewed for this reason.
+    fn holds(&self, held: &HeldLogin) -> bool {
+        let Some(grant) = &held.grant else {
+            return false;
+        };
+        let can_renew = grant.grant.refresh.is_some() && !grant.grant.ended;
+        let is_due = match grant.stage(Timestamp::now()) {
+            GrantStage::Due | GrantStage::Expired => true,
+            GrantStage::Fresh | GrantStage::Over => false,
+        };
+        let is_refused = match self {
+            RenewalReason::Due => false,
+            RenewalReason::Refused(sent) => grant.has_header(sent),
+        };
+        can_renew && (is_due || is_refused)
+    }
+}
+
+/// Builds the grant that a refresh gave. The scope stays the one that was asked for: a server that
+/// grants less for once would take it away for good otherwise.
+fn renewed_grant(grant: &Grant, tokens: TokenSet, obtained: Timestamp) -> Grant {
+    Grant {
+        expires: tokens.expires_at(obtained),
+        access: tokens.access,
+        // RFC 6749, section 6: "The authorization server MAY issue a new refresh token".
+        refresh: tokens.refresh.or_else(|| grant.refresh.clone()),
+        obtained,
+        renewal: grant.renewal.saturating_add(1),
+        ..grant.clone()
+    }
+}
+
+fn describe(failure: &JoinError) -> String {
+    format!("the renewal broke off: {failure}")
+}

@@ -1,0 +1,82 @@
+//! File of one login, as its source reads and replaces it.
+//!
+//! Owns the comparison of versions. Does not refresh. Invariant: a file that another process has
+//! changed is read and never replaced, so that no renewal undoes a login or a logout.
+
+use crate::folder_error::FolderError;
+use crate::grant::Grant;
+use crate::grant_source::held_grant::{HeldGrant, HeldLogin};
+use crate::login_folder::{GrantVersion, LoginFolder, RefreshLock};
+use crate::settings::LoginTarget;
+
+/// File of one login. All methods block.
+#[derive(Clone)]
+pub(super) struct GrantFile {
+    folder: LoginFolder,
+    target: LoginTarget,
+}
+
+/// Login after an attempt to write it.
+pub(super) struct StoredLogin {
+    /// Login to use from now on.
+    pub(super) login: HeldLogin,
+    /// Reason why it is in memory alone.
+    pub(super) failure: Option<FolderError>,
+}
+
+impl GrantFile {
+    pub(super) fn new(folder: LoginFolder, target: LoginTarget) -> Self {
+        GrantFile { folder, target }
+    }
+
+    pub(super) fn version(&self) -> Option<GrantVersion> {
+        self.folder.grant_version(&self.target)
+    }
+
+    /// Reads the login. Its version is taken first: if the file is replaced in between, the next
+    /// comparison finds another version, and it is read again.
+    pub(super) fn read(&self) -> Result<HeldLogin, FolderError> {
+        let version = self.version();
+        let grant = match version {
+            Some(_) => self.folder.read_grant(&self.target)?,
+            None => None,
+        };
+        Ok(HeldLogin {
+            grant: grant.map(HeldGrant::new),
+            version,
+        })
+    }
+
+    /// Locks the refresh over all processes. `None`: there is no lock in a folder that cannot be
+    /// written, and without a renewal the login would be lost.
+    pub(super) fn lock(&self) -> Result<Option<RefreshLock>, FolderError> {
+        match self.folder.lock_refresh(&self.target) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(busy @ FolderError::Busy { .. }) => Err(busy),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Writes a grant, unless the file is another than the one of this version. Returns once the
+    /// login may be used.
+    pub(super) fn replace(&self, before: Option<GrantVersion>, grant: Grant) -> StoredLogin {
+        let written = match self.version() == before {
+            true => self.folder.write_grant(&self.target, &grant),
+            // Somebody logged in or out meanwhile, which counts more than a renewal.
+            false => Ok(()),
+        };
+        match written.and_then(|()| self.read()) {
+            Ok(login) => StoredLogin {
+                login,
+                failure: None,
+            },
+            Err(failure) => StoredLogin {
+                login: HeldLogin {
+                    grant: Some(HeldGrant::unsaved(grant)),
+                    version: before,
+                },
+                failure: Some(failure),
+            },
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Grant in memory, ready to be sent.
+//!
+//! Owns what a request needs of a grant: its header, and when it must be renewed. Does not renew
+//! it. Invariant: the header is made once, and a request with a fresh token only copies it.
+
+use http::HeaderValue;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::grant::Grant;
+use crate::login_folder::GrantVersion;
+
+/// Age below which a token that is refused is not renewed: it would be refused again.
+const NEW_TOKEN: SignedDuration = SignedDuration::from_secs(30);
+
+/// Login as this process knows it.
+pub(super) struct HeldLogin {
+    /// Grant. `None`: there is no login.
+    pub(super) grant: Option<HeldGrant>,
+    /// Version of the file that it was read from, or that it could not replace.
+    pub(super) version: Option<GrantVersion>,
+}
+
+/// Grant in memory.
+pub(super) struct HeldGrant {
+    pub(super) grant: Grant,
+    /// True if its file has an older one, because the disk could not be written.
+    pub(super) is_unsaved: bool,
+    header: Option<HeaderValue>,
+    refresh_at: Option<Timestamp>,
+}
+
+/// Stage in the life of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GrantStage {
+    /// Nothing is due.
+    Fresh,
+    /// It is good, and should be renewed.
+    Due,
+    /// It must be renewed before it is sent.
+    Expired,
+    /// Only another login helps.
+    Over,
+}
+
+impl HeldGrant {
+    pub(super) fn new(grant: Grant) -> Self {
+        HeldGrant {
+            header: grant.authorization(),
+            refresh_at: grant.refresh_at(random_share()),
+            is_unsaved: false,
+            grant,
+        }
+    }
+
+    /// Holds a grant that its file does not have.
+    pub(super) fn unsaved(grant: Grant) -> Self {
+        HeldGrant {
+            is_unsaved: true,
+            ..HeldGrant::new(grant)
+        }
+    }
+
+    pub(super) fn stage(&self, now: Timestamp) -> GrantStage {
+        let has_passed = |time: Option<Timestamp>| time.is_some_and(|time| time <= now);
+        if self.grant.ended {
+            GrantStage::Over
+        } else if has_passed(self.grant.expires) {
+            match self.grant.refresh {
+                Some(_) => GrantStage::Expired,
+                None => GrantStage::Over,
+            }
+        } else if has_passed(self.refresh_at) {
+            GrantStage::Due
+        } else {
+            GrantStage::Fresh
+        }
+    }
+
+    /// Returns the header of a token that may be sent now.
+    pub(super) fn header(&self, now: Timestamp) -> Option<&HeaderValue> {
+        match self.stage(now) {
+            GrantStage::Fresh | GrantStage::Due => self.header.as_ref(),
+            GrantStage::Expired | GrantStage::Over => None,
+        }
+    }
+
+    /// Returns true for the header of this token, be it good or not.
+    pub(super) fn has_header(&self, sent: &HeaderValue) -> bool {
+        self.header.as_ref() == Some(sent)
+    }
+
+    /// Returns true if a refusal of the token is worth a renewal.
+    pub(super) fn is_worth_renewal(&self, now: Timestamp) -> bool {
+        // A clock that was set back makes the age negative, and says nothing.
+        let age = now.duration_since(self.grant.obtained);
+        let is_new = !age.is_negative() && age < NEW_TOKEN;
+        self.grant.refresh.is_some() && !self.grant.ended && !is_new
+    }
+}
+
+/// Returns a random number from 0 to 1.
+fn random_share() -> f64 {
+    let random = u16::from_ne_bytes(moongate_random::random_bytes());
+    f64::from(random) / f64::from(u16::MAX)
+}

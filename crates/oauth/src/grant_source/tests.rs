@@ -1,0 +1,512 @@
+//! Tests of renewals against a token endpoint that rotates refresh tokens, as strict ones do.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use jiff::SignedDuration;
+use moongate_transport::fetcher::FetchRules;
+use moongate_transport::trust::tls_without_roots;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use url::{Url, form_urlencoded};
+
+use super::*;
+use crate::grant::{ClientAuthMethod, ClientIdentity};
+use crate::secret_text::SecretText;
+
+/// Behaviour of the token endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndpointMode {
+    /// Each refresh token is good once, and a new one comes with each access token.
+    Rotating,
+    /// The refresh token stays, and is in no response.
+    Keeping,
+    /// HTTP status 503.
+    Down,
+    /// The refresh is done, and its response is lost.
+    Losing,
+    /// The login was ended there.
+    Ending,
+}
+
+/// Token endpoint in memory.
+struct EndpointState {
+    mode: EndpointMode,
+    refresh: String,
+    requests: Vec<String>,
+}
+
+#[derive(Clone)]
+struct TokenServer {
+    address: SocketAddr,
+    state: Arc<Mutex<EndpointState>>,
+}
+
+impl TokenServer {
+    async fn start(mode: EndpointMode) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let state = EndpointState {
+            mode,
+            refresh: "refresh-0".to_owned(),
+            requests: Vec::new(),
+        };
+        let server = TokenServer {
+            address: listener.local_addr().unwrap(),
+            state: Arc::new(Mutex::new(state)),
+        };
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serving.clone().answer(stream));
+            }
+        });
+        server
+    }
+
+    async fn answer(self, mut stream: TcpStream) {
+        let form = read_form(&mut stream).await;
+        let response = self.response(form);
+        let _ = stream.write_all(response.as_bytes()).await;
+        let _ = stream.shutdown().await;
+    }
+
+    /// Response to a refresh. Empty: the connection ends without one.
+    fn response(&self, form: String) -> String {
+        let sent = form_urlencoded::parse(form.as_bytes())
+            .find(|(name, _)| name == "refresh_token")
+            .map(|(_, value)| value.into_owned());
+        let mut state = self.state.lock();
+        state.requests.push(form);
+        let number = state.requests.len();
+        let is_current = sent.as_deref() == Some(state.refresh.as_str());
+        if state.mode == EndpointMode::Down {
+            return with_body("503 Service Unavailable", "{}");
+        }
+        if state.mode == EndpointMode::Ending || !is_current {
+            return with_body("400 Bad Request", r#"{"error":"invalid_grant"}"#);
+        }
+        if state.mode != EndpointMode::Keeping {
+            state.refresh = format!("refresh-{number}");
+        }
+        if state.mode == EndpointMode::Losing {
+            return String::new();
+        }
+        let refresh = match state.mode {
+            EndpointMode::Keeping => String::new(),
+            _ => format!(r#","refresh_token":"{}""#, state.refresh),
+        };
+        let body = format!(
+            r#"{{"access_token":"access-{number}","token_type":"Bearer","expires_in":3600,
+                "scope":"less"{refresh}}}"#
+        );
+        with_body("200 OK", &body)
+    }
+
+    fn set_mode(&self, mode: EndpointMode) {
+        self.state.lock().mode = mode;
+    }
+
+    fn count(&self) -> usize {
+        self.state.lock().requests.len()
+    }
+
+    fn target(&self) -> LoginTarget {
+        LoginTarget {
+            server: "linear".to_owned(),
+            url: self.url("/mcp"),
+        }
+    }
+
+    fn url(&self, path: &str) -> Url {
+        Url::parse(&format!("http://{}{path}", self.address)).unwrap()
+    }
+
+    /// Grant of an hour that has been used for so many minutes.
+    fn grant(&self, minutes: i64) -> Grant {
+        let obtained = Timestamp::now() - SignedDuration::from_mins(minutes);
+        Grant {
+            issuer: self.url("/"),
+            token_endpoint: self.url("/token"),
+            revocation_endpoint: None,
+            client: ClientIdentity {
+                id: "client".to_owned(),
+                secret: None,
+                method: ClientAuthMethod::None,
+                redirect: self.url("/oauth/callback/abc"),
+            },
+            scope_asked: Some("read write".to_owned()),
+            resource: Some(self.url("/mcp").into()),
+            access: SecretText::new("access-0"),
+            refresh: Some(SecretText::new("refresh-0")),
+            obtained,
+            expires: Some(obtained + SignedDuration::from_hours(1)),
+            renewal: 0,
+            ended: false,
+            step_ups: 0,
+        }
+    }
+}
+
+async fn read_form(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let head = head.to_ascii_lowercase();
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            if length.is_some_and(|length| length.parse() == Ok(body.len())) {
+                return body.to_owned();
+            }
+        }
+        if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+            return String::new();
+        }
+    }
+}
+
+fn with_body(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// State folder with one login.
+struct Fixture {
+    _dir: TempDir,
+    state_folder: PathBuf,
+    folder: LoginFolder,
+    server: TokenServer,
+}
+
+impl Fixture {
+    /// Login at this endpoint, of so many minutes ago. Its token lives an hour.
+    async fn new(mode: EndpointMode, minutes: i64) -> Self {
+        let server = TokenServer::start(mode).await;
+        let dir = tempfile::tempdir().unwrap();
+        let state_folder = dir.path().join("state");
+        let folder = LoginFolder::open(&state_folder).unwrap();
+        let grant = server.grant(minutes);
+        folder.write_grant(&server.target(), &grant).unwrap();
+        Fixture {
+            _dir: dir,
+            state_folder,
+            folder,
+            server,
+        }
+    }
+
+    /// Source as another process has it.
+    fn source(&self) -> GrantSource {
+        let folder = LoginFolder::open(&self.state_folder).unwrap();
+        let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
+        GrantSource::new(folder, Arc::new(fetcher), self.server.target())
+    }
+
+    fn stored(&self) -> Grant {
+        let stored = self.folder.read_grant(&self.server.target());
+        stored.unwrap().unwrap()
+    }
+
+    /// Keeps files in the folder from being replaced, even by root.
+    fn block_writes(&self) -> PathBuf {
+        let in_the_way = self.state_folder.join("logins/.new/x");
+        std::fs::create_dir_all(&in_the_way).unwrap();
+        self.state_folder.join("logins/.new")
+    }
+}
+
+async fn header(source: &GrantSource) -> Option<HeaderValue> {
+    source.authorization().await.unwrap()
+}
+
+async fn token(source: &GrantSource) -> String {
+    let header = header(source).await.unwrap();
+    assert!(header.is_sensitive());
+    header.to_str().unwrap().to_owned()
+}
+
+fn challenge(status: u16) -> AuthChallenge {
+    AuthChallenge {
+        status,
+        values: vec!["Bearer error=\"insufficient_scope\"".to_owned()],
+    }
+}
+
+/// Waits until the token is another one, which a renewal in the background brings.
+async fn wait_for(source: &GrantSource, expected: &str) {
+    let renewed = async {
+        while token(source).await != expected {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(20), renewed).await;
+    waited.unwrap();
+}
+
+/// Moves the clock past the pause after a failure, while nothing is sent.
+async fn advance(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn fifty_requests_at_the_end_of_a_token_share_one_refresh() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let source = fixture.source();
+    let tokens = join_all((0..50).map(|_| token(&source))).await;
+    assert!(
+        tokens.iter().all(|token| token == "Bearer access-1"),
+        "{tokens:?}"
+    );
+    assert_eq!(fixture.server.count(), 1);
+    let stored = fixture.stored();
+    assert_eq!(stored.access.expose(), "access-1");
+    assert_eq!(stored.refresh.unwrap().expose(), "refresh-1");
+    assert_eq!(stored.renewal, 1);
+    assert_eq!(source.problem(), None);
+}
+
+#[tokio::test]
+async fn processes_that_share_a_login_refresh_it_once() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let sources = [fixture.source(), fixture.source(), fixture.source()];
+    let tokens = join_all(sources.iter().map(token)).await;
+    assert_eq!(tokens, ["Bearer access-1"; 3]);
+    assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_refresh_that_is_due_runs_behind_requests() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 50).await;
+    let source = fixture.source();
+    let tokens = join_all((0..50).map(|_| token(&source))).await;
+    assert!(
+        tokens.iter().all(|token| token == "Bearer access-0"),
+        "{tokens:?}"
+    );
+    wait_for(&source, "Bearer access-1").await;
+    assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_fresh_token_is_sent_as_it_is() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
+    let source = fixture.source();
+    assert!(source.has_login());
+    assert_eq!(token(&source).await, "Bearer access-0");
+    assert_eq!(fixture.server.count(), 0);
+}
+
+#[tokio::test]
+async fn an_old_refresh_token_stays_and_the_scope_is_the_one_asked_for() {
+    let fixture = Fixture::new(EndpointMode::Keeping, 61).await;
+    assert_eq!(token(&fixture.source()).await, "Bearer access-1");
+    let stored = fixture.stored();
+    assert_eq!(stored.refresh.unwrap().expose(), "refresh-0");
+    assert_eq!(stored.scope_asked.as_deref(), Some("read write"));
+    let form = fixture.server.state.lock().requests[0].clone();
+    assert!(form.contains("scope=read+write"), "{form}");
+}
+
+#[tokio::test]
+async fn a_login_that_was_ended_is_never_refreshed_again() {
+    let fixture = Fixture::new(EndpointMode::Ending, 61).await;
+    let source = fixture.source();
+    for _ in 0..3 {
+        assert_eq!(header(&source).await, None);
+    }
+    assert!(fixture.stored().ended);
+    let other = fixture.source();
+    assert!(!other.has_login() && !source.has_login());
+    assert_eq!(header(&other).await, None);
+    assert!(!other.on_refusal(None, &challenge(401)).await);
+    assert_eq!(fixture.server.count(), 1);
+    // Only another login goes on.
+    let grant = fixture.server.grant(1);
+    let target = fixture.server.target();
+    fixture.folder.write_grant(&target, &grant).unwrap();
+    assert!(source.on_refusal(None, &challenge(401)).await);
+    assert_eq!(token(&source).await, "Bearer access-0");
+}
+
+#[tokio::test]
+async fn a_token_is_used_while_it_lives_if_its_server_is_down() {
+    let fixture = Fixture::new(EndpointMode::Down, 59).await;
+    let source = fixture.source();
+    for _ in 0..50 {
+        assert_eq!(token(&source).await, "Bearer access-0");
+    }
+    while source.problem().is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(token(&source).await, "Bearer access-0");
+    assert_eq!(fixture.server.count(), 1);
+    assert!(!fixture.stored().ended);
+    fixture.server.set_mode(EndpointMode::Rotating);
+    advance(5).await;
+    wait_for(&source, "Bearer access-2").await;
+    assert_eq!(source.problem(), None);
+}
+
+#[tokio::test]
+async fn without_a_live_token_a_server_that_is_down_is_an_error_but_ends_nothing() {
+    let fixture = Fixture::new(EndpointMode::Down, 61).await;
+    let source = fixture.source();
+    for _ in 0..5 {
+        let error = source.authorization().await.unwrap_err();
+        assert!(matches!(error, LinkError::Unreachable(_)), "{error:?}");
+        assert!(error.to_string().contains("cannot be renewed"), "{error}");
+    }
+    assert_eq!(fixture.server.count(), 1);
+    assert!(source.has_login());
+    fixture.server.set_mode(EndpointMode::Rotating);
+    advance(5).await;
+    assert_eq!(token(&source).await, "Bearer access-2");
+}
+
+#[tokio::test]
+async fn a_lost_response_may_cost_the_login_and_makes_no_loop() {
+    let fixture = Fixture::new(EndpointMode::Losing, 61).await;
+    let source = fixture.source();
+    source.authorization().await.unwrap_err();
+    assert!(!fixture.stored().ended, "the server may have done nothing");
+    fixture.server.set_mode(EndpointMode::Rotating);
+    advance(5).await;
+    for _ in 0..5 {
+        assert_eq!(header(&source).await, None);
+    }
+    assert!(fixture.stored().ended);
+    assert_eq!(fixture.server.count(), 2);
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_loses_no_response() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let source = Arc::new(fixture.source());
+    let request = tokio::spawn({
+        let source = source.clone();
+        async move { source.authorization().await }
+    });
+    while fixture.server.count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    request.abort();
+    assert_eq!(token(&source).await, "Bearer access-1");
+    assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_written_is_used_and_written_later() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let source = fixture.source();
+    let in_the_way = fixture.block_writes();
+    assert_eq!(token(&source).await, "Bearer access-1");
+    let problem = source.problem().unwrap();
+    assert!(problem.contains("in memory alone"), "{problem}");
+    assert_eq!(fixture.stored().access.expose(), "access-0");
+    // What is in the file is older, and does not come back.
+    source.reload();
+    assert_eq!(token(&source).await, "Bearer access-1");
+    std::fs::remove_dir_all(in_the_way).unwrap();
+    advance(5).await;
+    while source.problem().is_some() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(fixture.stored().access.expose(), "access-1");
+    assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_token_is_renewed_once() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
+    let source = fixture.source();
+    let first = header(&source).await;
+    assert!(!source.on_refusal(first.as_ref(), &challenge(403)).await);
+    let refusal = challenge(401);
+    let refusals = (0..20).map(|_| source.on_refusal(first.as_ref(), &refusal));
+    assert_eq!(join_all(refusals).await, [true; 20]);
+    assert_eq!(token(&source).await, "Bearer access-1");
+    let second = header(&source).await;
+    assert!(!source.on_refusal(second.as_ref(), &challenge(401)).await);
+    assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_token_that_another_process_has_renewed_is_only_read_again() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
+    let sources = [fixture.source(), fixture.source()];
+    let first = header(&sources[0]).await;
+    for source in &sources {
+        assert!(source.on_refusal(first.as_ref(), &challenge(401)).await);
+        assert_eq!(token(source).await, "Bearer access-1");
+    }
+    assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_login_without_a_refresh_token_ends_with_its_token() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
+    let target = fixture.server.target();
+    for (minutes, has_login) in [(50, true), (61, false)] {
+        let grant = Grant {
+            refresh: None,
+            ..fixture.server.grant(minutes)
+        };
+        fixture.folder.write_grant(&target, &grant).unwrap();
+        let source = fixture.source();
+        assert_eq!(source.has_login(), has_login);
+        let sent = header(&source).await;
+        assert_eq!(sent.is_some(), has_login);
+        assert!(!source.on_refusal(sent.as_ref(), &challenge(401)).await);
+    }
+    assert_eq!(fixture.server.count(), 0);
+}
+
+#[tokio::test]
+async fn a_logout_elsewhere_is_not_undone_by_a_renewal() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let source = fixture.source();
+    let target = fixture.server.target();
+    fixture.folder.remove_grant(&target).unwrap();
+    assert_eq!(header(&source).await, None);
+    assert_eq!(fixture.server.count(), 0);
+    assert_eq!(fixture.folder.read_grant(&target).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_login_that_another_one_replaced_meanwhile_ends_nothing() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let target = fixture.server.target();
+    let file = GrantFile::new(fixture.folder.clone(), target.clone());
+    let before = file.version();
+    let later = fixture.server.grant(0);
+    fixture.folder.write_grant(&target, &later).unwrap();
+    let ended = Grant {
+        ended: true,
+        ..fixture.server.grant(61)
+    };
+    let stored = file.replace(before, ended);
+    assert!(stored.failure.is_none());
+    assert_eq!(stored.login.grant.unwrap().grant, later);
+    assert_eq!(fixture.stored(), later);
+}
+
+#[tokio::test]
+async fn no_text_has_a_token() {
+    let fixture = Fixture::new(EndpointMode::Down, 61).await;
+    let source = fixture.source();
+    let error = source.authorization().await.unwrap_err();
+    let shown = format!("{error} {error:?} {:?}", source.problem());
+    assert!(
+        !shown.contains("access-") && !shown.contains("refresh-"),
+        "{shown}"
+    );
+}
