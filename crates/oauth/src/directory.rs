@@ -1,0 +1,517 @@
+//! Logins of a gateway's servers.
+//!
+//! Owns which server has which source, and the notice of logins that come and go. Does not renew
+//! credentials (`grant_source.rs`, `command_source.rs`). Invariant: a source is found by name and
+//! URL together, so a server with a changed URL gets no credential of before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use moongate_transport::credential_source::{
+    CredentialDirectory, CredentialSource, CredentialTarget,
+};
+use moongate_transport::fetcher::Fetcher;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::command_source::CommandSource;
+use crate::grant_source::{GrantSource, LoginFacts};
+use crate::login_folder::LoginFolder;
+use crate::settings::{LoginTarget, ServerAuth};
+
+/// Pause between two checks of the folder.
+const POLL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Logins of a gateway's servers.
+pub struct Logins {
+    folder: Option<LoginFolder>,
+    fetcher: Arc<Fetcher>,
+    servers: ArcSwap<ServerMap>,
+    /// Logins as they were reported last.
+    reported: Mutex<BTreeMap<LoginTarget, Option<LoginFacts>>>,
+    replaced: Notify,
+}
+
+type ServerMap = BTreeMap<String, ServerEntry>;
+
+/// Server with a credential.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoginServer {
+    /// Server and its URL.
+    pub target: LoginTarget,
+    /// Way to its credential.
+    pub auth: ServerAuth,
+}
+
+/// State of a server's login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginState {
+    /// There is none.
+    None,
+    /// There is one.
+    LoggedIn {
+        /// Time at which its token ends, if that is known.
+        expires: Option<Timestamp>,
+        /// True if it renews itself.
+        renews: bool,
+    },
+    /// It has ended: only another login helps.
+    Ended,
+}
+
+struct ServerEntry {
+    server: LoginServer,
+    source: EntrySource,
+}
+
+#[derive(Clone)]
+enum EntrySource {
+    /// There is no place for logins.
+    Missing,
+    Grant(Arc<GrantSource>),
+    Command(Arc<CommandSource>),
+}
+
+impl Logins {
+    /// Creates the logins of no server yet. `None` as the folder: there is no place for logins, and
+    /// only commands work.
+    pub fn new(folder: Option<LoginFolder>, fetcher: Arc<Fetcher>) -> Self {
+        Logins {
+            folder,
+            fetcher,
+            servers: ArcSwap::default(),
+            reported: Mutex::default(),
+            replaced: Notify::new(),
+        }
+    }
+
+    /// Takes the servers of a config. Sources that it does not change stay, and so does what they
+    /// have in memory. Reads the grants of new servers, and blocks for as long as that takes.
+    pub fn replace(&self, servers: Vec<LoginServer>) {
+        let mut reported = self.reported.lock();
+        let before = self.servers.load_full();
+        let entries = servers.into_iter().map(|server| {
+            let name = server.target.server.clone();
+            let source = self.source_for(&server, before.get(&name));
+            (name, ServerEntry { server, source })
+        });
+        let entries: ServerMap = entries.collect();
+        let logins = entries.values().filter_map(|entry| {
+            let EntrySource::Grant(source) = &entry.source else {
+                return None;
+            };
+            let target = &entry.server.target;
+            let facts = match reported.get(target) {
+                Some(facts) => *facts,
+                None => source.facts(),
+            };
+            Some((target.clone(), facts))
+        });
+        *reported = logins.collect();
+        self.servers.store(Arc::new(entries));
+        self.replaced.notify_one();
+    }
+
+    /// Returns the source for a server: the one of before, if nothing that it uses has changed.
+    fn source_for(&self, server: &LoginServer, before: Option<&ServerEntry>) -> EntrySource {
+        let before = before.filter(|entry| entry.server.target == server.target);
+        match (&server.auth, before) {
+            // Settings of OAuth are for the next login, and a grant goes on as it was given.
+            (ServerAuth::OAuth(_), Some(entry)) if entry.source.is_grant() => entry.source.clone(),
+            (ServerAuth::Command(_), Some(entry)) if entry.server.auth == server.auth => {
+                entry.source.clone()
+            }
+            (ServerAuth::OAuth(_), _) => self.new_grant_source(&server.target),
+            (ServerAuth::Command(settings), _) => {
+                let name = server.target.server.clone();
+                EntrySource::Command(Arc::new(CommandSource::new(name, settings.clone())))
+            }
+        }
+    }
+
+    fn new_grant_source(&self, target: &LoginTarget) -> EntrySource {
+        let Some(folder) = &self.folder else {
+            return EntrySource::Missing;
+        };
+        let fetcher = self.fetcher.clone();
+        let source = GrantSource::new(folder.clone(), fetcher, target.clone());
+        EntrySource::Grant(Arc::new(source))
+    }
+
+    /// Returns the folder of logins.
+    pub fn folder(&self) -> Option<&LoginFolder> {
+        self.folder.as_ref()
+    }
+
+    /// Returns the fetcher that logins use.
+    pub fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
+    }
+
+    /// Returns the settings of a server.
+    pub fn settings_of(&self, server: &str) -> Option<LoginServer> {
+        let servers = self.servers.load();
+        servers.get(server).map(|entry| entry.server.clone())
+    }
+
+    /// Returns the state of a server's login. Servers whose credential a command prints have none.
+    pub fn login_state(&self, server: &str) -> LoginState {
+        let Some(source) = self.grant_source(server) else {
+            return LoginState::None;
+        };
+        source.reload();
+        match source.facts() {
+            None => LoginState::None,
+            Some(facts) if facts.is_over => LoginState::Ended,
+            Some(facts) => LoginState::LoggedIn {
+                expires: facts.expires,
+                renews: facts.renews,
+            },
+        }
+    }
+
+    /// Returns what keeps a server's login from being renewed or written to disk.
+    pub fn problem(&self, server: &str) -> Option<String> {
+        self.grant_source(server)?.problem()
+    }
+
+    fn grant_source(&self, server: &str) -> Option<Arc<GrantSource>> {
+        match &self.servers.load().get(server)?.source {
+            EntrySource::Grant(source) => Some(source.clone()),
+            EntrySource::Missing | EntrySource::Command(_) => None,
+        }
+    }
+
+    /// Waits until logins have come or gone, and returns the names of their servers. Renewals do
+    /// not count. Checks the folder once a second, because other processes write there.
+    pub async fn changed(&self) -> Vec<String> {
+        let mut ticks = interval(POLL_PAUSE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let sources = self.grant_sources();
+            if sources.is_empty() {
+                self.replaced.notified().await;
+                continue;
+            }
+            let reading = spawn_blocking(move || {
+                for source in sources {
+                    source.reload();
+                }
+            });
+            // A panic in one check leaves the others as they were, and the next check comes soon.
+            let _ = reading.await;
+            let changed = self.report_changes();
+            if !changed.is_empty() {
+                return changed;
+            }
+        }
+    }
+
+    fn grant_sources(&self) -> Vec<Arc<GrantSource>> {
+        let servers = self.servers.load();
+        let sources = servers.values().filter_map(|entry| match &entry.source {
+            EntrySource::Grant(source) => Some(source.clone()),
+            EntrySource::Missing | EntrySource::Command(_) => None,
+        });
+        sources.collect()
+    }
+
+    /// Compares the logins with those that were reported last.
+    fn report_changes(&self) -> Vec<String> {
+        let mut reported = self.reported.lock();
+        let mut changed = Vec::new();
+        for (name, entry) in self.servers.load().iter() {
+            let EntrySource::Grant(source) = &entry.source else {
+                continue;
+            };
+            let facts = source.facts();
+            let before = reported.insert(entry.server.target.clone(), facts);
+            if is_change(before.flatten().as_ref(), facts.as_ref()) {
+                changed.push(name.clone());
+            }
+        }
+        changed
+    }
+}
+
+impl CredentialDirectory for Logins {
+    fn find_source(&self, target: &CredentialTarget<'_>) -> Option<Arc<dyn CredentialSource>> {
+        // A login is the operator's, so a connection for one person uses it, too.
+        let servers = self.servers.load();
+        let entry = servers.get(target.server)?;
+        if entry.server.target.url != *target.url {
+            return None;
+        }
+        match &entry.source {
+            EntrySource::Missing => None,
+            EntrySource::Command(source) => Some(source.clone()),
+            EntrySource::Grant(source) => {
+                source.reload();
+                // Without a login, requests cost what they cost without this directory.
+                let found = source.has_login().then(|| source.clone());
+                found.map(|source| source as Arc<dyn CredentialSource>)
+            }
+        }
+    }
+}
+
+impl EntrySource {
+    fn is_grant(&self) -> bool {
+        match self {
+            EntrySource::Grant(_) => true,
+            EntrySource::Missing | EntrySource::Command(_) => false,
+        }
+    }
+}
+
+/// Returns true if a login came, went, ended, or was replaced by another one.
+fn is_change(before: Option<&LoginFacts>, now: Option<&LoginFacts>) -> bool {
+    match (before, now) {
+        (None, None) => false,
+        (Some(before), Some(now)) => before.is_followed_by_another(now),
+        (None, Some(_)) | (Some(_), None) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use moongate_transport::fetcher::FetchRules;
+    use moongate_transport::trust::tls_without_roots;
+    use tempfile::TempDir;
+    use url::Url;
+
+    use super::*;
+    use crate::grant::{ClientAuthMethod, ClientIdentity, Grant};
+    use crate::secret_text::SecretText;
+    use crate::settings::{CommandSettings, OAuthSettings};
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    fn target(server: &str) -> LoginTarget {
+        LoginTarget {
+            server: server.to_owned(),
+            url: url("https://mcp.example.com/mcp"),
+        }
+    }
+
+    fn oauth(server: &str) -> LoginServer {
+        LoginServer {
+            target: target(server),
+            auth: ServerAuth::default(),
+        }
+    }
+
+    fn command(server: &str, program: &str) -> LoginServer {
+        let settings = CommandSettings {
+            command: program.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            ttl: Duration::from_secs(600),
+        };
+        LoginServer {
+            target: target(server),
+            auth: ServerAuth::Command(settings),
+        }
+    }
+
+    fn grant(access: &str) -> Grant {
+        let issuer = url("https://auth.example.com");
+        Grant {
+            token_endpoint: url("https://auth.example.com/token"),
+            issuer,
+            revocation_endpoint: None,
+            client: ClientIdentity {
+                id: "client".to_owned(),
+                secret: None,
+                method: ClientAuthMethod::None,
+                redirect: url("http://127.0.0.1:8080/oauth/callback/abc"),
+            },
+            scope_asked: None,
+            resource: None,
+            access: SecretText::new(access),
+            refresh: Some(SecretText::new("refresh")),
+            obtained: Timestamp::now(),
+            expires: Some(Timestamp::now() + SignedDuration::from_hours(1)),
+            renewal: 0,
+            ended: false,
+            step_ups: 0,
+        }
+    }
+
+    /// Logins of these servers, in a folder that another process may write, too.
+    fn logins(servers: Vec<LoginServer>) -> (TempDir, LoginFolder, Logins) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LoginFolder::open(&dir.path().join("state")).unwrap();
+        let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
+        let logins = Logins::new(Some(folder.clone()), Arc::new(fetcher));
+        logins.replace(servers);
+        (dir, folder, logins)
+    }
+
+    fn find(logins: &Logins, server: &str, url: &Url) -> Option<Arc<dyn CredentialSource>> {
+        logins.find_source(&CredentialTarget {
+            server,
+            url,
+            person: Some(&[7; 16]),
+        })
+    }
+
+    async fn token(source: &dyn CredentialSource) -> String {
+        let header = source.authorization().await.unwrap().unwrap();
+        header.to_str().unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_source_is_found_by_name_and_url_once_there_is_a_login() {
+        let (_dir, folder, logins) = logins(vec![oauth("linear"), oauth("sentry")]);
+        let url = target("linear").url;
+        assert!(find(&logins, "linear", &url).is_none());
+        folder
+            .write_grant(&target("linear"), &grant("one"))
+            .unwrap();
+        let source = find(&logins, "linear", &url).unwrap();
+        assert!(!source.is_personal());
+        assert_eq!(token(&*source).await, "Bearer one");
+        assert!(find(&logins, "sentry", &url).is_none());
+        assert!(find(&logins, "unknown", &url).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_changed_url_gets_nothing() {
+        let (_dir, folder, logins) = logins(vec![oauth("linear")]);
+        folder
+            .write_grant(&target("linear"), &grant("one"))
+            .unwrap();
+        let before = target("linear").url;
+        let after = url("https://mcp.example.com/other");
+        assert!(find(&logins, "linear", &after).is_none());
+        logins.replace(vec![LoginServer {
+            target: LoginTarget {
+                url: after.clone(),
+                ..target("linear")
+            },
+            ..oauth("linear")
+        }]);
+        // Neither the new connection, nor an old one that is dialled again.
+        assert!(find(&logins, "linear", &after).is_none());
+        assert!(find(&logins, "linear", &before).is_none());
+        assert_eq!(logins.login_state("linear"), LoginState::None);
+    }
+
+    #[tokio::test]
+    async fn unchanged_sources_stay() {
+        let (_dir, folder, logins) = logins(vec![oauth("linear"), command("github", "gh")]);
+        let url = target("linear").url;
+        folder
+            .write_grant(&target("linear"), &grant("one"))
+            .unwrap();
+        let is_same = |a: &Option<Arc<dyn CredentialSource>>, server: &str| {
+            let found = find(&logins, server, &url);
+            Arc::ptr_eq(a.as_ref().unwrap(), &found.unwrap())
+        };
+        let linear = find(&logins, "linear", &url);
+        let github = find(&logins, "github", &url);
+        let settings = OAuthSettings {
+            scopes: Some(vec!["read".to_owned()]),
+            ..OAuthSettings::default()
+        };
+        let with_scope = LoginServer {
+            auth: ServerAuth::OAuth(settings),
+            ..oauth("linear")
+        };
+        logins.replace(vec![with_scope.clone(), command("github", "gh")]);
+        assert!(is_same(&linear, "linear") && is_same(&github, "github"));
+        assert_eq!(logins.settings_of("linear"), Some(with_scope));
+        logins.replace(vec![command("github", "other")]);
+        assert!(!is_same(&github, "github"));
+        assert!(find(&logins, "linear", &url).is_none());
+        assert_eq!(logins.settings_of("linear"), None);
+    }
+
+    #[tokio::test]
+    async fn logins_that_come_or_go_are_reported_and_renewals_are_not() {
+        let (_dir, folder, logins) = logins(vec![oauth("linear"), oauth("sentry")]);
+        let linear = target("linear");
+        folder.write_grant(&linear, &grant("one")).unwrap();
+        assert_eq!(logins.changed().await, ["linear"]);
+        let mut renewed = Grant {
+            renewal: 1,
+            ..grant("two")
+        };
+        folder.write_grant(&linear, &renewed).unwrap();
+        folder.write_grant(&target("sentry"), &grant("s")).unwrap();
+        assert_eq!(logins.changed().await, ["sentry"]);
+        renewed.ended = true;
+        folder.write_grant(&linear, &renewed).unwrap();
+        assert_eq!(logins.changed().await, ["linear"]);
+        assert_eq!(logins.login_state("linear"), LoginState::Ended);
+        // Another login, then another one in its place, then none.
+        for access in ["three", "four"] {
+            folder.write_grant(&linear, &grant(access)).unwrap();
+            assert_eq!(logins.changed().await, ["linear"], "{access}");
+        }
+        folder.remove_grant(&linear).unwrap();
+        assert_eq!(logins.changed().await, ["linear"]);
+    }
+
+    #[tokio::test]
+    async fn a_check_goes_on_with_the_servers_of_a_reload() {
+        let (_dir, folder, logins) = logins(Vec::new());
+        folder.write_grant(&target("sentry"), &grant("s")).unwrap();
+        let logins = Arc::new(logins);
+        let checking = tokio::spawn({
+            let logins = logins.clone();
+            async move { logins.changed().await }
+        });
+        tokio::task::yield_now().await;
+        // The login of a new server isn't reported, because its first connection uses it.
+        logins.replace(vec![oauth("linear"), oauth("sentry")]);
+        folder
+            .write_grant(&target("linear"), &grant("one"))
+            .unwrap();
+        assert_eq!(checking.await.unwrap(), ["linear"]);
+    }
+
+    #[tokio::test]
+    async fn without_a_folder_only_commands_work() {
+        let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
+        let logins = Logins::new(None, Arc::new(fetcher));
+        logins.replace(vec![oauth("linear"), command("github", "gh")]);
+        let url = target("linear").url;
+        assert!(find(&logins, "linear", &url).is_none());
+        assert!(find(&logins, "github", &url).is_some());
+        assert_eq!(logins.login_state("linear"), LoginState::None);
+        assert_eq!(logins.login_state("github"), LoginState::None);
+    }
+
+    #[tokio::test]
+    async fn the_state_of_a_login_is_that_of_its_grant() {
+        let (_dir, folder, logins) = logins(vec![oauth("linear")]);
+        let linear = target("linear");
+        let written = grant("one");
+        folder.write_grant(&linear, &written).unwrap();
+        let live = LoginState::LoggedIn {
+            expires: written.expires,
+            renews: true,
+        };
+        assert_eq!(logins.login_state("linear"), live);
+        let over = Grant {
+            refresh: None,
+            expires: Some(Timestamp::now()),
+            ..written
+        };
+        folder.write_grant(&linear, &over).unwrap();
+        assert_eq!(logins.login_state("linear"), LoginState::Ended);
+        assert!(find(&logins, "linear", &linear.url).is_none());
+        assert_eq!(logins.problem("linear"), None);
+    }
+}
