@@ -22,6 +22,7 @@ use crate::metadata_address::MetadataAccess;
 use crate::own_listeners::OwnListeners;
 use crate::proxy::ProxyEnvironment;
 use crate::tcp_connector::TcpConnector;
+use crate::trust;
 use crate::tunnel::ProxyConnector;
 
 /// Longest time of a fetch, from the lookup of the name to the end of the body.
@@ -44,7 +45,7 @@ pub struct FetchRules {
 
 /// Fetcher of URLs that others name.
 pub struct Fetcher {
-    tls: Arc<rustls::ClientConfig>,
+    tls: OnceLock<Arc<rustls::ClientConfig>>,
     rules: FetchRules,
     proxies: OnceLock<ProxyEnvironment>,
     body_max: usize,
@@ -89,9 +90,18 @@ pub enum FetchFailure {
 impl Fetcher {
     /// Creates a fetcher that trusts these certificates.
     pub fn new(tls: Arc<rustls::ClientConfig>, rules: &FetchRules) -> Self {
+        Fetcher {
+            tls: OnceLock::from(tls),
+            ..Fetcher::with_system_roots(rules)
+        }
+    }
+
+    /// Creates a fetcher that trusts the system's certificates. They are read at the first fetch,
+    /// because that takes a while and most processes never fetch.
+    pub fn with_system_roots(rules: &FetchRules) -> Self {
         let hosts = rules.hosts.iter().map(|host| normal_host(host)).collect();
         Fetcher {
-            tls,
+            tls: OnceLock::new(),
             rules: FetchRules {
                 hosts,
                 ..rules.clone()
@@ -204,8 +214,11 @@ impl Fetcher {
         } else {
             TcpConnector::guarded(TIMEOUT, guard, own)
         };
+        let tls = self
+            .tls
+            .get_or_init(|| trust::client_config(trust::system_roots()));
         let connector = HttpsConnectorBuilder::new()
-            .with_tls_config((*self.tls).clone())
+            .with_tls_config(tls.as_ref().clone())
             .https_or_http()
             .enable_http1()
             .wrap_connector(ProxyConnector::tunneling(tcp, proxy));
