@@ -110,6 +110,11 @@ impl LoginFolder {
         pending_files::put(&self.files, pending)
     }
 
+    /// True while a login waits for this state, and nobody has taken it.
+    pub fn is_pending(&self, state: &str) -> bool {
+        pending_files::is_waiting(&self.files, state)
+    }
+
     /// Takes the login that waits for a state, once over all processes.
     pub fn take_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
         pending_files::take(&self.files, state)

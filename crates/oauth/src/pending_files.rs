@@ -29,6 +29,12 @@ pub(crate) fn put(files: &SealedFiles, pending: &PendingLogin) -> Result<(), Fol
     files.write(&lock, SealedKind::Pending, &path, &stem, pending)
 }
 
+/// True if the file of a state is there. It may be too old already.
+pub(crate) fn is_waiting(files: &SealedFiles, state: &str) -> bool {
+    let stem = hex_digest(state, STEM_LEN);
+    files.path(SealedKind::Pending, &stem).exists()
+}
+
 /// Takes the login of a state. `None` if none waits for this state, any more or ever.
 pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
     let stem = hex_digest(state, STEM_LEN);

@@ -258,6 +258,7 @@ fn a_waiting_login_is_taken_once() {
     let waiting = pending("state", MINUTE);
     logins.put_pending(&waiting).unwrap();
     assert_eq!(logins.take_pending("another").unwrap(), None);
+    assert!(logins.is_pending("state") && !logins.is_pending("another"));
     let barrier = Barrier::new(8);
     let taken: Vec<PendingLogin> = std::thread::scope(|scope| {
         let take = || {
@@ -273,6 +274,7 @@ fn a_waiting_login_is_taken_once() {
     });
     assert_eq!(taken, [waiting]);
     assert_eq!(logins.take_pending("state").unwrap(), None);
+    assert!(!logins.is_pending("state"));
 }
 
 #[test]
