@@ -9,6 +9,7 @@ pub(crate) mod configured_servers;
 pub(crate) mod doctor;
 mod file_digests;
 mod listeners;
+pub(crate) mod logins;
 mod login_parts;
 mod metadata_address;
 mod plan_diff;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::background_tasks::BackgroundTasks;
 use crate::app::listeners::listener_names;
+use crate::app::logins::follow_logins;
 use crate::app::persistence::PersistentState;
 use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
@@ -107,6 +109,7 @@ impl GatewayApp {
         let store = StateStore::open(plan.state.clone(), metrics.clone());
         // Bound before anything is started: a port in use must fail the start without side effects.
         let bound = listeners::bind(&plan, &login).await?;
+        let (login, logins) = login.with_logins_of(&plan, bound.addresses()).await?;
         let open_listener = bound.open_client_listener(&login);
         // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
@@ -150,6 +153,7 @@ impl GatewayApp {
             open_listener,
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
             sign_in: Arc::default(),
+            logins,
         };
         let reloader = ConfigReloader::new(plan.clone(), source, targets);
         let (addresses, sockets) = listener_names(&bound.clients);
@@ -249,6 +253,7 @@ fn start_tasks(
 ) -> BackgroundTasks {
     let targets = &reloader.targets;
     let downstream = targets.listener_state.load().downstream.clone();
+    let stop = draining.clone();
     let mut tasks = BackgroundTasks::start(draining, listeners, downstream.parked_calls.clone());
     tasks.spawn_until_drained(enforce_limits(
         memory,
@@ -258,6 +263,9 @@ fn start_tasks(
     tasks.spawn_until_drained(reloader.clone().end_expired_keys());
     if let Some(tls) = targets.tls.clone() {
         tasks.spawn_until_drained(tls.watch());
+    }
+    if let Some(logins) = targets.logins.clone() {
+        tasks.spawn_until_drained(follow_logins(logins, targets.gateway.clone(), stop));
     }
     tasks
 }
@@ -379,6 +387,7 @@ impl GatewayCore {
             open_listener,
             admin_access,
             sign_in: Arc::default(),
+            logins: None,
         };
         let reloader = ConfigReloader::new(plan.clone(), None, targets);
         GatewayCore {

@@ -45,6 +45,12 @@ impl GatewayListeners {
         open.filter(|_| login.methods.is_empty())
     }
 
+    /// Returns the addresses of all listeners.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        let all = self.clients.iter().chain(&self.lines).chain(&self.admin);
+        all.filter_map(BoundListener::address).collect()
+    }
+
     /// Serves all listeners until the gateway drains.
     pub(super) fn serve(
         self,

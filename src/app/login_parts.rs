@@ -1,11 +1,14 @@
 //! Parts of a login that the config does not describe. Owns no login itself. Invariant: the default
 //! adds nothing to the config.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::app::logins::{callback_routes, open_logins};
 use moongate_access::auth::{Authenticator, PrincipalTable};
 use moongate_config::Plan;
 use moongate_listener::PeopleRoutes;
+use moongate_oauth::Logins;
 use moongate_transport::credential_source::CredentialDirectory;
 
 /// Parts of a login that the config does not describe. There are none by default.
@@ -25,5 +28,26 @@ impl LoginParts {
     /// Returns true if a gateway with this plan admits every caller.
     pub(super) fn leaves_open(&self, plan: &Plan) -> bool {
         plan.auth.is_open() && self.methods.is_empty()
+    }
+
+    /// Adds the logins of a plan's servers, unless the credentials come from elsewhere. `own` are
+    /// the addresses of the gateway's listeners.
+    pub(super) async fn with_logins_of(
+        self,
+        plan: &Plan,
+        own: Vec<SocketAddr>,
+    ) -> anyhow::Result<(Self, Option<Arc<Logins>>)> {
+        if self.credentials.is_some() {
+            return Ok((self, None));
+        }
+        let plan = plan.clone();
+        let opened = tokio::task::spawn_blocking(move || open_logins(&plan, own));
+        let logins = opened.await??;
+        let login = LoginParts {
+            people: self.people.merge(callback_routes(logins.clone())),
+            credentials: Some(logins.clone()),
+            ..self
+        };
+        Ok((login, Some(logins)))
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::metadata_address::is_metadata_target;
 use moongate_admin::{ProbeAnswer, ProbeReport};
 use moongate_model::ItemKind;
+use moongate_oauth::ServerAuth;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::logs;
 use moongate_transport::LinkError;
@@ -133,6 +134,10 @@ async fn refusal(
         | ConnectTarget::Socket(SocketAddress::Unix(_))
         | ConnectTarget::Http {
             socket: Some(_), ..
+        }
+        | ConnectTarget::Http {
+            auth: ServerAuth::Command(_),
+            ..
         } if !allow_commands => {
             return Some(not_allowed());
         }

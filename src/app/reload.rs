@@ -22,6 +22,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::app::file_digests::{FileDigests, WatchedFiles};
+use crate::app::logins::login_servers;
 use crate::app::plan_diff::{self, applicable, diff_plans};
 use crate::app::plan_settings::{
     admission_settings, downstream_state_of, gateway_settings, guard_children, hosts,
@@ -36,6 +37,7 @@ use moongate_config::{
 };
 use moongate_gateway::Gateway;
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
+use moongate_oauth::Logins;
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
 use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamRuntime};
@@ -119,6 +121,17 @@ pub(super) struct ReloadTargets {
     /// Sessions and tickets of operators. All admin listeners share them: a ticket of one opens the
     /// page of another.
     pub(super) sign_in: Arc<SignInState>,
+    /// Logins of the servers. `None`: their credentials come from elsewhere.
+    pub(super) logins: Option<Arc<Logins>>,
+}
+
+impl ReloadTargets {
+    /// Takes the logins of a plan's servers. Reads one small file for each new server.
+    fn replace_logins(&self, plan: &Plan) {
+        if let Some(logins) = &self.logins {
+            logins.replace(login_servers(plan));
+        }
+    }
 }
 
 /// Reload of a running gateway's config.
@@ -370,6 +383,8 @@ impl ConfigReloader {
             );
         }
         let (auth, access) = before.auth.reloaded(&plan.auth);
+        // Before the servers are connected, so that a new one finds its login.
+        self.targets.replace_logins(&plan);
         // The access table comes before the keys: a removed principal finds nothing, and a new one
         // gets in a moment later.
         self.targets

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{ConfigReloader, failing_with_new};
 use crate::app::configured_servers::{known_servers, reference_variables, self_addresses};
+use crate::app::logins::logins_for;
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ComparedServers, ProbeReport};
 use moongate_clients::import::{SelfAddresses, plan_import};
@@ -18,6 +19,7 @@ use moongate_config::edit::{
 };
 use moongate_config::{AdminEdits, LoadOptions, ParsedServer};
 use moongate_telemetry::Metrics;
+use moongate_transport::credential_source::CredentialDirectory;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 
@@ -106,6 +108,12 @@ impl ConfigReloader {
                 // series.
                 let mut shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
                 shared.reaper = self.targets.shared.reaper.clone();
+                // The server may be one of before, under the same name and URL, or have a command
+                // that prints its credential.
+                let logins = self.targets.logins.as_ref();
+                let logins = logins.map(|logins| logins_for(logins, &settings));
+                let shared =
+                    shared.with_credentials(logins.map(|it| it as Arc<dyn CredentialDirectory>));
                 probe_for_operator(settings, &shared, self.status.load().edits.allow_commands).await
             }
             None => failed(

@@ -1,0 +1,44 @@
+//! Logins that come and go while the gateway runs.
+//!
+//! Owns which servers are connected again for them. Does not watch the files (`moongate_oauth`) or
+//! connect. Invariant: each change of a login leads to a connection that was opened after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moongate_gateway::{Gateway, RestartOutcome};
+use moongate_oauth::Logins;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Pause before another attempt, if a restart was under way already.
+const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Restarts a server's connection when its login appears or goes. Ends with the gateway.
+pub(crate) async fn follow_logins(
+    logins: Arc<Logins>,
+    gateway: Arc<Gateway>,
+    stop: CancellationToken,
+) {
+    // Dropped at the end, and the restarts with it.
+    let mut restarts = JoinSet::new();
+    loop {
+        let changed = tokio::select! {
+            changed = logins.changed() => changed,
+            () = stop.cancelled() => return,
+        };
+        while restarts.try_join_next().is_some() {}
+        for server in changed {
+            tracing::info!(server, "login changed, so the server is connected again");
+            // Each by itself, since a server may be slow to start.
+            restarts.spawn(restart(gateway.clone(), server));
+        }
+    }
+}
+
+async fn restart(gateway: Arc<Gateway>, server: String) {
+    // A restart that is under way may have begun without the login.
+    while gateway.restart(&server).await == RestartOutcome::Busy {
+        tokio::time::sleep(BUSY_PAUSE).await;
+    }
+}

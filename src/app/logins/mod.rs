@@ -1,0 +1,231 @@
+//! Logins of a plan's servers.
+//!
+//! Owns which servers can have a login, where the files of logins are, and the address that answers
+//! are sent to. Does not log in (`moongate_oauth`). Invariant: a server with
+//! `headers.Authorization` has no other credential.
+
+mod callback_page;
+mod callback_routes;
+mod follow;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use http::header::AUTHORIZATION;
+use moongate_config::Plan;
+use moongate_listener::ListenAddress;
+use moongate_oauth::{
+    FolderError, LoginFolder, LoginServer, LoginTarget, Logins, SecretError, ServerAuth,
+};
+use moongate_transport::fetcher::{FetchRules, Fetcher};
+use moongate_upstream::{ConnectTarget, ServerSettings};
+use url::Url;
+
+pub(crate) use callback_page::CallbackPage;
+pub(crate) use callback_routes::callback_routes;
+pub(crate) use follow::follow_logins;
+
+/// Start of the error for files that cannot be used.
+const UNUSABLE: &str = "the logins of servers cannot be used";
+
+/// Opens the logins of a plan: its folder, its fetcher, its servers. Blocks while it reads files.
+///
+/// Fails if the files cannot be used.
+pub(crate) fn logins_of(plan: &Plan) -> anyhow::Result<Arc<Logins>> {
+    let folder = open_folder(plan).context(UNUSABLE)?;
+    Ok(build_logins(plan, folder, own_addresses(plan)))
+}
+
+/// Opens the logins of a gateway with listeners at these addresses. Blocks while it reads files.
+///
+/// Fails if there are logins that cannot be opened any more. Without its state folder, a gateway
+/// starts and has no logins.
+pub(super) fn open_logins(plan: &Plan, own: Vec<SocketAddr>) -> anyhow::Result<Arc<Logins>> {
+    let folder = match open_folder(plan) {
+        Err(error @ FolderError::Secret(SecretError::Io { .. })) => {
+            tracing::warn!("logins of servers not used: {error}");
+            None
+        }
+        opened => opened.context(UNUSABLE)?,
+    };
+    Ok(build_logins(plan, folder, own))
+}
+
+fn open_folder(plan: &Plan) -> Result<Option<LoginFolder>, FolderError> {
+    plan.login_folder
+        .as_deref()
+        .map(LoginFolder::open)
+        .transpose()
+}
+
+fn build_logins(plan: &Plan, folder: Option<LoginFolder>, own: Vec<SocketAddr>) -> Arc<Logins> {
+    let rules = FetchRules {
+        origins: Vec::new(),
+        hosts: plan.egress.clone(),
+        own,
+    };
+    let fetcher = Arc::new(Fetcher::with_system_roots(&rules));
+    let logins = Logins::new(folder, fetcher);
+    logins.replace(login_servers(plan));
+    Arc::new(logins)
+}
+
+/// Returns the logins for one server, whose settings need not be in any config.
+pub(super) fn logins_for(logins: &Logins, settings: &ServerSettings) -> Arc<Logins> {
+    let single = Logins::new(logins.folder().cloned(), logins.fetcher().clone());
+    single.replace(login_server(settings).into_iter().collect());
+    Arc::new(single)
+}
+
+/// Returns the servers of a plan that can have a login, or a command that prints their credential.
+pub(crate) fn login_servers(plan: &Plan) -> Vec<LoginServer> {
+    plan.servers.iter().filter_map(login_server).collect()
+}
+
+fn login_server(settings: &ServerSettings) -> Option<LoginServer> {
+    let ConnectTarget::Http {
+        url,
+        socket,
+        headers,
+        auth,
+        ..
+    } = &settings.connect
+    else {
+        return None;
+    };
+    // A request has one credential, and the config names it.
+    if headers.iter().any(|(name, _)| name == AUTHORIZATION) {
+        return None;
+    }
+    // The host of the URL is not where such a server is, so there is nothing to discover.
+    if socket.is_some() && matches!(auth, ServerAuth::OAuth(_)) {
+        return None;
+    }
+    Some(LoginServer {
+        target: LoginTarget {
+            server: settings.name.clone(),
+            url: url.clone(),
+        },
+        auth: auth.clone(),
+    })
+}
+
+/// Returns the address that answers are sent to, without the path: `gateway.public_url`, else the
+/// first loopback address of `gateway.listen`. `None`: browsers reach no listener at an address
+/// that is known.
+///
+/// It does not depend on what runs, so that it can be registered once.
+pub(crate) fn redirect_base(plan: &Plan) -> Option<Url> {
+    if let Some(url) = &plan.public_url {
+        return Some(url.clone());
+    }
+    let mut local = plan.listen.iter().flat_map(ListenAddress::local_addresses);
+    let address = local.find(|address| address.ip().is_loopback())?;
+    let scheme = if plan.tls.is_some() { "https" } else { "http" };
+    Url::parse(&format!("{scheme}://{address}/")).ok()
+}
+
+/// Returns the addresses of a plan's listeners, which no login may lead to.
+fn own_addresses(plan: &Plan) -> Vec<SocketAddr> {
+    let listeners = plan.listen.iter().chain(&plan.admin);
+    listeners.filter_map(ListenAddress::socket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use moongate_config::LoadOptions;
+    use moongate_protocol::SUPPORTED;
+
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        let file = PathBuf::from("moongate.toml");
+        let options = LoadOptions {
+            paths: vec![file.clone()],
+            texts: BTreeMap::from([(file, text.to_owned())]),
+            revisions: &SUPPORTED,
+            ..LoadOptions::default()
+        };
+        moongate_config::load(&options).unwrap().plan
+    }
+
+    #[test]
+    fn servers_with_a_url_and_without_a_fixed_credential_can_have_a_login() {
+        let plan = plan(
+            r#"
+            [servers.linear]
+            url = "https://mcp.linear.app/mcp"
+            [servers.traced]
+            url = "https://traced.example/mcp"
+            headers = { X-Team = "a" }
+            [servers.fixed]
+            url = "https://fixed.example/mcp"
+            headers = { authorization = "Bearer abc" }
+            [servers.program]
+            command = "program"
+            [servers.off]
+            url = "https://off.example/mcp"
+            enabled = false
+            "#,
+        );
+        let found = login_servers(&plan);
+        let names: Vec<&str> = found.iter().map(|it| it.target.server.as_str()).collect();
+        assert_eq!(names, ["linear", "traced"]);
+        assert_eq!(found[0].target.url.as_str(), "https://mcp.linear.app/mcp");
+    }
+
+    #[test]
+    fn answers_go_to_the_public_address_or_to_loopback() {
+        let tcp = |text: &str| ListenAddress::Tcp(text.parse().unwrap());
+        let socket = ListenAddress::Unix("/run/m.sock".into());
+        let public = "https://gate.example/tools";
+        for (listen, public, expected) in [
+            (
+                vec![tcp("127.0.0.1:8080")],
+                None,
+                Some("http://127.0.0.1:8080/"),
+            ),
+            (vec![tcp("[::1]:81")], None, Some("http://[::1]:81/")),
+            (vec![tcp("0.0.0.0:82")], None, Some("http://127.0.0.1:82/")),
+            (
+                vec![socket.clone(), tcp("10.0.0.5:82"), tcp("127.0.0.1:83")],
+                None,
+                Some("http://127.0.0.1:83/"),
+            ),
+            (vec![tcp("127.0.0.1:0")], None, None),
+            (vec![tcp("10.0.0.5:82")], None, None),
+            (vec![socket], None, None),
+            (vec![tcp("127.0.0.1:84")], Some(public), Some(public)),
+        ] {
+            let mut plan = plan("");
+            plan.public_url = public.map(|url| Url::parse(url).unwrap());
+            plan.listen = listen;
+            let base = redirect_base(&plan);
+            assert_eq!(
+                base.as_ref().map(Url::as_str),
+                expected,
+                "{:?}",
+                plan.listen
+            );
+        }
+    }
+
+    #[test]
+    fn own_listeners_are_those_with_an_address() {
+        let mut plan = plan("");
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        plan.listen = vec![
+            ListenAddress::Tcp(address("0.0.0.0:82")),
+            ListenAddress::Unix("/run/m.sock".into()),
+        ];
+        plan.admin = Some(ListenAddress::Tcp(address("127.0.0.1:9090")));
+        assert_eq!(
+            own_addresses(&plan),
+            [address("0.0.0.0:82"), address("127.0.0.1:9090")]
+        );
+    }
+}
