@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    bearer::TokenCheck,
     change_notice::ChangeNotice,
     contents::ListItem,
     fault::{ArmedFaults, FaultRule},
@@ -295,6 +296,17 @@ impl MockHandle {
     /// Forgets every session, as a restart would. Returns how many there were.
     pub fn drop_sessions(&self) -> usize {
         self.server.drop_sessions(None)
+    }
+
+    /// Demands a bearer token that `is_good` takes, whatever the script says. All other requests
+    /// get a 401 with this challenge.
+    pub fn demand_bearer(
+        &self,
+        challenge: impl Into<String>,
+        is_good: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) {
+        let is_good: TokenCheck = Arc::new(is_good);
+        self.server.bearers.set(is_good, challenge.into());
     }
 
     /// Replaces all faults by this one.

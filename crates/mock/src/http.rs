@@ -178,13 +178,7 @@ fn refuse_by_head(
         OPEN | SEND if has_http_sse => {}
         _ => return Some(answer::status(404)),
     }
-    if let Some(bearer) = &http.bearer
-        && received
-            .header("authorization")
-            .and_then(|a| a.strip_prefix("Bearer "))
-            != Some(bearer)
-    {
-        let challenge = http.challenge.clone().unwrap_or_else(|| "Bearer".into());
+    if let Some(challenge) = server.bearers.refuse(received.header("authorization")) {
         return Some(answer::with_headers(
             401,
             [("www-authenticate".to_owned(), challenge)],

@@ -4,6 +4,7 @@
 //! cannot hide in both. Invariant: without a fault in its script, it does what the revision says.
 
 mod answer;
+mod bearer;
 mod call;
 mod change_notice;
 mod contents;

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
+    bearer::BearerGate,
     change_notice::ChangeNotice,
     contents::{ListItem, MockContents},
     fault::{ArmedFaults, FaultAction},
@@ -46,6 +47,7 @@ pub(super) struct MockServer {
     pub(super) program: Option<PathBuf>,
     pub(super) contents: Mutex<MockContents>,
     pub(super) faults: Mutex<ArmedFaults>,
+    pub(super) bearers: BearerGate,
     pub(super) sessions: OpenSessions,
     pub(super) tasks: TaskTable,
     pub(super) stop: watch::Sender<bool>,
@@ -105,6 +107,7 @@ impl MockServer {
         Arc::new(Self {
             contents: Mutex::new(MockContents::of(&script)),
             faults: Mutex::new(ArmedFaults::new(&script.faults)),
+            bearers: BearerGate::of(&script.http),
             seal: RequestStateSeal::new(script.state_key.as_deref()),
             sessions: OpenSessions::default(),
             tasks: TaskTable::default(),

@@ -112,10 +112,7 @@ fn check_upgrade(
         headers,
         body: String::new(),
     };
-    let bearer = seen
-        .header("authorization")
-        .and_then(|given| given.strip_prefix("Bearer "))
-        .map(str::to_owned);
+    let refused = server.bearers.refuse(seen.header("authorization"));
     let offered = seen
         .header("sec-websocket-protocol")
         .unwrap_or_default()
@@ -124,7 +121,7 @@ fn check_upgrade(
     if request.uri().path() != PATH {
         return Err(refusal(404, "there is nothing here"));
     }
-    if server.script.http.bearer.is_some() && server.script.http.bearer != bearer {
+    if refused.is_some() {
         return Err(refusal(401, "the bearer token is missing or wrong"));
     }
     // The specification has no WebSocket transport. SDKs agree on the subprotocol `mcp`.
