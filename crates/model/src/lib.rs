@@ -43,4 +43,4 @@ pub use principal::{
 pub use server::{ExtensionCheck, McpServer, ServerCapabilities, ServerDescription};
 pub use server_choices::{ServerStart, SharingMode};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};
-pub use upstream_state::UpstreamState;
+pub use upstream_state::{UpstreamState, login_command, login_sentence};

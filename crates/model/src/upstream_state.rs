@@ -1,7 +1,7 @@
 //! State of a server behind the gateway.
 //!
-//! Owns the names of the states. Does not change a state. Invariant: the names stay as they are,
-//! because metrics, logs and clients use them.
+//! Owns the names of the states, and the sentence for a server that needs a login. Does not change
+//! a state. Invariant: the names stay as they are, because metrics, logs and clients use them.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +56,28 @@ impl UpstreamState {
     }
 }
 
+/// Returns the sentence for a server that needs a login, with the command that helps. Status, errors
+/// and probes all say this.
+pub fn login_sentence(server: &str) -> String {
+    format!("{server} needs a login: {}", login_command(server))
+}
+
+/// Returns the command that logs in to a server.
+pub fn login_command(server: &str) -> String {
+    format!("moongate login {server}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sentence_for_a_login_ends_in_its_command() {
+        assert_eq!(
+            login_sentence("linear"),
+            "linear needs a login: moongate login linear"
+        );
+    }
 
     #[test]
     fn a_state_is_written_under_its_name() {
