@@ -5,9 +5,26 @@
 
 use std::time::Duration;
 
+use crate::connect_options::ConnectOptions;
 use moongate_jsonrpc::message::RpcMessage;
-use moongate_model::{Error, McpErrorKind, Retryable};
+use moongate_model::{Error, McpErrorKind, Retryable, login_sentence};
 use moongate_transport::LinkError;
+
+/// Converts a link's failure into the error of a call on a connection with these options.
+pub(super) fn from_connection(options: &ConnectOptions, error: &LinkError) -> Error {
+    match error {
+        // Without a credential in the config, the way to another one is a login.
+        LinkError::Status { status: 401, .. } if options.accepts_login => {
+            login_error(&options.server)
+        }
+        error => from_link(&options.server, error),
+    }
+}
+
+/// Builds the error of a call to a server that needs a login.
+fn login_error(server: &str) -> Error {
+    Error::new(McpErrorKind::ServerRefused, login_sentence(server))
+}
 
 /// Converts a link's failure into the error of a call to `server`.
 pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
@@ -103,4 +120,70 @@ pub(super) fn timeout_error(server: &str, limit: Duration) -> Error {
          that is too short"
     );
     Error::new(McpErrorKind::ServerTimeout, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::CallTimeouts;
+    use moongate_jsonrpc::json::RawJson;
+    use moongate_telemetry::Metrics;
+
+    fn options() -> ConnectOptions {
+        let minute = Duration::from_secs(60);
+        ConnectOptions {
+            server: "linear".to_owned(),
+            accepts_login: true,
+            revision: None,
+            era: None,
+            greeting: None,
+            preferred_era: None,
+            capabilities: RawJson::literal("{}"),
+            is_shared: false,
+            client: None,
+            client_info: RawJson::literal("{}"),
+            timeouts: Arc::new(CallTimeouts::new(minute, minute)),
+            max_backlog: 1 << 20,
+            metrics: Arc::new(Metrics::new()),
+            closing: tokio_util::task::TaskTracker::new(),
+            persisted_session: None,
+        }
+    }
+
+    fn refusal(status: u16) -> LinkError {
+        LinkError::Status {
+            status,
+            hint: ": refused".to_owned(),
+            message: None,
+            retry_after: None,
+            challenge: None,
+        }
+    }
+
+    #[test]
+    fn only_a_401_without_a_credential_of_the_config_asks_for_a_login() {
+        let open = options();
+        let login = from_connection(&open, &refusal(401));
+        assert_eq!(
+            &*login.message,
+            "linear needs a login: moongate login linear"
+        );
+        assert_eq!(login.kind, McpErrorKind::ServerRefused);
+        let forbidden = from_connection(&open, &refusal(403)).message;
+        assert_eq!(
+            &*forbidden,
+            "Server \"linear\" refused: HTTP status 403: refused"
+        );
+        let with_header = ConnectOptions {
+            accepts_login: false,
+            ..options()
+        };
+        let refused = from_connection(&with_header, &refusal(401)).message;
+        assert_eq!(
+            &*refused,
+            "Server \"linear\" refused: HTTP status 401: refused"
+        );
+    }
 }

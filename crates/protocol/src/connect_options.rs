@@ -17,6 +17,8 @@ use moongate_telemetry::Metrics;
 pub struct ConnectOptions {
     /// Name of the server in the config, for messages.
     pub server: String,
+    /// True if `moongate login` can get the credential that the server demands.
+    pub accepts_login: bool,
     /// Revision to use without a probe; one of [`SUPPORTED`](super::SUPPORTED).
     pub revision: Option<&'static str>,
     /// Era of the last successful connection.

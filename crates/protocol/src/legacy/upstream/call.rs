@@ -333,7 +333,7 @@ impl LegacyCall {
     }
 
     fn link_error(&self, error: &LinkError) -> Error {
-        call_error::from_link(&self.server.options.server, error)
+        call_error::from_connection(&self.server.options, error)
     }
 
     // === receiving ===

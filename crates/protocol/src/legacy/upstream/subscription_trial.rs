@@ -141,7 +141,7 @@ async fn run_trial(server: &LegacyConnection, uri: &ByteString) -> Outcome {
 ///
 /// A 4xx for a lost session says nothing about subscriptions.
 fn link_outcome(server: &LegacyConnection, failed: &LinkError) -> Outcome {
-    let error = call_error::from_link(&server.options.server, failed);
+    let error = call_error::from_connection(&server.options, failed);
     match &error.kind {
         McpErrorKind::ServerError(answered) if answered.code == code::METHOD_NOT_FOUND => {
             server.subscription_support.mark_refused();

@@ -212,6 +212,7 @@ mod tests {
         let hello = ConnectOptions {
             greeting: None,
             server: "a".to_owned(),
+            accepts_login: false,
             revision: None,
             era: None,
             preferred_era: None,

@@ -190,7 +190,7 @@ impl ModernCall {
         self.phase = RoundPhase::Sent {
             received_before: self.server.link.received_count(),
         };
-        let name = &self.server.options.server;
+        let options = &self.server.options;
         let timers = self.server.options.timeouts.timers();
         match timers
             .timeout_at(self.deadline, self.server.link.send(outgoing))
@@ -200,7 +200,7 @@ impl ModernCall {
                 self.messages = Some(reply.messages);
                 Ok(())
             }
-            Ok(Err(e)) => Err(call_error::from_link(name, &e).answered_in(REVISION)),
+            Ok(Err(e)) => Err(call_error::from_connection(options, &e).answered_in(REVISION)),
             Err(_) => Err(self.timed_out()),
         }
     }
@@ -280,7 +280,7 @@ impl ModernCall {
     }
 
     fn link_error(&self, error: &LinkError) -> Error {
-        call_error::from_link(&self.server.options.server, error).answered_in(REVISION)
+        call_error::from_connection(&self.server.options, error).answered_in(REVISION)
     }
 
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {

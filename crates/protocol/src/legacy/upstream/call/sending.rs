@@ -53,31 +53,31 @@ async fn send_again(
     changes: bool,
     (sent_in, error): (u64, LinkError),
 ) -> SendResult {
-    let name = &server.options.server;
+    let options = &server.options;
     let proof = classify_loss(&error, server.session.has_id());
     if proof == SessionLoss::No {
-        return (Err(call_error::from_link(name, &error)), sent_in);
+        return (Err(call_error::from_connection(options, &error)), sent_in);
     }
     // The error is about the session, which doesn't concern the caller. Its words are in the hint.
     let error = without_message(error);
     if let Err(e) = server.renew_session(sent_in).await {
         let failed = match e {
-            connect_error::ConnectError::Link(e) => call_error::from_link(name, &e),
-            e => call_error::server_down(name, &e.to_string()),
+            connect_error::ConnectError::Link(e) => call_error::from_connection(options, &e),
+            e => call_error::server_down(&options.server, &e.to_string()),
         };
         return (Err(renewal_error(failed, &proof, changes)), sent_in);
     }
     // Only a 404 proves that the call never ran. After other errors, only calls that change nothing
     // are sent again.
     if proof == SessionLoss::Maybe && changes {
-        return (Err(call_error::from_link(name, &error)), sent_in);
+        return (Err(call_error::from_connection(options, &error)), sent_in);
     }
     let sent_in = server.session.generation();
     let again = server.send(body, Some(id), &forwarded).await;
     (
         again
             .map(|reply| reply.messages)
-            .map_err(|e| call_error::from_link(name, &e)),
+            .map_err(|e| call_error::from_connection(options, &e)),
         sent_in,
     )
 }
