@@ -6,6 +6,7 @@
 mod supervision_options;
 mod options;
 mod settings;
+mod login_need;
 mod status;
 mod connection_owner;
 mod event;

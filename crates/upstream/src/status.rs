@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use moongate_model::UpstreamState;
+use moongate_model::{UpstreamState, login_sentence};
 use moongate_telemetry::logs;
 use moongate_transport::connect_hints;
 
@@ -19,6 +19,9 @@ pub struct UpstreamStatus {
     pub state: UpstreamState,
     /// Reason. Empty if there is none.
     pub reason: String,
+    /// True if `moongate login` is the way out: the server answered 401, and nothing in the config
+    /// is its credential.
+    pub needs_login: bool,
     /// Time of the next attempt, if one is scheduled.
     pub next_attempt: Option<Instant>,
     /// Earliest time of an attempt that a call triggers.
@@ -65,6 +68,9 @@ impl UpstreamStatus {
 
     /// Explains in one line, which clients may read, why a server was never connected.
     pub(crate) fn explain_absence(&self, server: &str) -> String {
+        if self.needs_login {
+            return login_sentence(server);
+        }
         let mut text = format!(
             "Server \"{server}\" is not connected ({})",
             self.state.name()
@@ -90,5 +96,19 @@ mod tests {
         let status = UpstreamStatus::initial(&target);
         assert_eq!(status.state, UpstreamState::Failed);
         assert_eq!(status.reason, "GH is not set");
+    }
+
+    #[test]
+    fn the_absence_of_a_server_that_needs_a_login_names_the_command() {
+        let status = UpstreamStatus {
+            state: UpstreamState::NeedsLogin,
+            reason: login_sentence("linear"),
+            needs_login: true,
+            ..UpstreamStatus::default()
+        };
+        assert_eq!(
+            status.explain_absence("linear"),
+            "linear needs a login: moongate login linear"
+        );
     }
 }

@@ -100,6 +100,11 @@ impl UpstreamRuntime {
         }
     }
 
+    /// Returns true if credentials are kept somewhere, such as those of logins.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.credentials.is_some()
+    }
+
     /// Returns the source of a server's credential, for a connection of one person or of several.
     /// Only requests over HTTP carry one.
     pub(crate) fn find_credentials(

@@ -23,6 +23,7 @@ use moongate_protocol::{
 };
 use moongate_telemetry::logs;
 use moongate_transport::LinkError;
+use moongate_transport::credential_source::CredentialSource;
 use moongate_transport::socket::SocketAddress;
 use moongate_transport::stderr::StderrTail;
 
@@ -115,7 +116,10 @@ pub(crate) async fn dial(
     let seen_input = connect_identity.seen_input.clone();
     let stderr = connect_identity.stderr.clone();
     let was_reached = connect_identity.was_connected;
-    let options = connect_options(settings, common, connect_identity, timeouts);
+    let options = ConnectOptions {
+        accepts_login: accepts_login(settings, common, credentials.as_deref()),
+        ..connect_options(settings, common, connect_identity, timeouts)
+    };
     let deadline = Instant::now() + settings.live.start_timeout.0;
     let falls_back = match &settings.connect {
         ConnectTarget::Http {
@@ -168,6 +172,17 @@ pub(crate) async fn dial(
     Err(explain_failure(error, &opener).await)
 }
 
+/// True if `moongate login` is the way out where this credential is refused.
+fn accepts_login(
+    settings: &ServerSettings,
+    common: &UpstreamRuntime,
+    credential: Option<&dyn CredentialSource>,
+) -> bool {
+    // It gives nobody a login that is theirs alone.
+    let is_personal = credential.is_some_and(|source| source.is_personal());
+    settings.accepts_login() && common.has_credentials() && !is_personal
+}
+
 /// Returns the options of the handshake for this identity.
 fn connect_options(
     settings: &ServerSettings,
@@ -177,6 +192,7 @@ fn connect_options(
 ) -> ConnectOptions {
     ConnectOptions {
         server: settings.name.clone(),
+        accepts_login: false,
         revision: settings
             .protocol
             .as_deref()

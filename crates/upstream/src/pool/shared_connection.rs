@@ -13,7 +13,7 @@ use crate::connection::idle_tracker::IdleTracker;
 use crate::pool::connect_demand::ConnectDemand;
 use crate::server_context::{ServerContext, seconds};
 use crate::status::UpstreamStatus;
-use moongate_model::{Error, McpErrorKind, Retryable, ServerStart, UpstreamState};
+use moongate_model::{Error, McpErrorKind, Retryable, ServerStart, UpstreamState, login_sentence};
 use moongate_transport::connect_hints;
 
 /// Slot of the shared connection.
@@ -145,9 +145,14 @@ impl SharedConnection {
         let UpstreamStatus {
             state,
             reason,
+            needs_login,
             next_attempt,
             ..
         } = self.server.status.borrow().clone();
+        // The next attempt is no help: a login is what it waits for.
+        if needs_login {
+            return Error::new(McpErrorKind::ServerDown, login_sentence(name));
+        }
         let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
         if let Some((limit, setting)) = waited {
             message.push_str(&format!(" after {limit:?} (servers.{name}.{setting})"));
@@ -268,6 +273,20 @@ mod tests {
         );
         let (waited, _) = waits(&shared, UpstreamState::Failed, Some(now), long_ago).await;
         assert_eq!(waited, limit, "an attempt may be made at once");
+    }
+
+    #[tokio::test]
+    async fn a_call_to_a_server_that_needs_a_login_gets_the_sentence_for_it() {
+        let shared = shared_connection(ServerStart::Eager);
+        shared.server.status.send_replace(UpstreamStatus {
+            state: UpstreamState::NeedsLogin,
+            reason: login_sentence("a"),
+            needs_login: true,
+            next_attempt: Some(Instant::now() + LONG_AGO),
+            ..UpstreamStatus::default()
+        });
+        let error = shared.wait().await.err().unwrap();
+        assert_eq!(error.to_string(), "a needs a login: moongate login a");
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,7 +20,8 @@ use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::reconnect_backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::connection::{UpstreamConnection, installer};
 use crate::lists::eras::KeptLists;
-use crate::settings::ConnectTarget;
+use crate::login_need::ConnectFailure;
+use crate::settings::{ConnectTarget, ServerSettings};
 use crate::status::NOT_TRIED;
 use crate::supervisor::connected::{ConnectionEnd, run_connected};
 use crate::supervisor::supervised_server::SupervisedServer;
@@ -52,8 +53,8 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
         wait_for_demand(&supervised, "not started yet".to_owned()).await;
     }
     while !supervised.server.stop.is_cancelled() {
-        let (reason, delay) = match supervisor.connect_once(&supervised).await {
-            AttemptEnd::Disconnected(reason, delay) => (reason, delay),
+        let (failure, delay) = match supervisor.connect_once(&supervised).await {
+            AttemptEnd::Disconnected(failure, delay) => (failure, delay),
             AttemptEnd::Idle => {
                 supervisor.backoff.reset();
                 let idle = supervised.server.settings.options.idle_stop.0;
@@ -75,13 +76,8 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
             }
             AttemptEnd::Stopped => break,
         };
-        supervisor.log_failure(&supervised, &reason, &delay);
-        supervised.set_state(
-            delay.state,
-            reason,
-            Some(delay.until),
-            Some(delay.demand_from),
-        );
+        supervisor.log_failure(&supervised, &failure.reason, &delay);
+        supervised.set_disconnected(failure, &delay);
         wait_backoff(&supervised, &delay).await;
     }
     supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
@@ -117,7 +113,7 @@ struct Supervisor {
 /// Result of an attempt.
 enum AttemptEnd {
     /// The attempt failed, or its connection ended.
-    Disconnected(String, ReconnectDelay),
+    Disconnected(ConnectFailure, ReconnectDelay),
     /// The idle timeout elapsed.
     Idle,
     /// The connection can serve no other client.
@@ -208,13 +204,18 @@ impl Supervisor {
             Err(error) => {
                 attempt.fail();
                 self.tell_held_variables(supervised);
-                self.on_failed_attempt(&error, era)
+                self.on_failed_attempt(&settings, &error, era)
             }
         }
     }
 
     /// Decides how to go on after an attempt that was made in `era`.
-    fn on_failed_attempt(&mut self, error: &ConnectError, era: Option<Era>) -> AttemptEnd {
+    fn on_failed_attempt(
+        &mut self,
+        settings: &ServerSettings,
+        error: &ConnectError,
+        era: Option<Era>,
+    ) -> AttemptEnd {
         // Every other time: a server that ends at its start may also speak only the newer era.
         let has_ended = matches!(error, ConnectError::Link(LinkError::Closed(_)));
         self.handshake_first = has_ended && !self.handshake_first;
@@ -226,7 +227,7 @@ impl Supervisor {
         } else {
             self.backoff.on_failure(error, now)
         };
-        AttemptEnd::Disconnected(error.to_string(), delay)
+        AttemptEnd::Disconnected(settings.describe_failure(error), delay)
     }
 
     /// Logs once which variables a program that failed may miss.
@@ -293,7 +294,8 @@ impl Supervisor {
                 if now - connected_at < HEALTHY {
                     supervised.pool.connect_budget().record_loss(now);
                 }
-                AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - connected_at, now))
+                let delay = self.backoff.on_loss(now - connected_at, now);
+                AttemptEnd::Disconnected(ConnectFailure::other(reason), delay)
             }
             ConnectionEnd::Idle => AttemptEnd::Idle,
             ConnectionEnd::Vacated => AttemptEnd::Vacated,

@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::call::circuit_breaker::CircuitBreaker;
 use crate::connection::UpstreamConnection;
 use crate::connection::idle_tracker::IdleTracker;
+use crate::connection::reconnect_backoff::ReconnectDelay;
 use crate::lists::ListStore;
 use crate::lists::cache::ListedServer;
+use crate::login_need::ConnectFailure;
 use crate::pool::ConnectionPool;
 use crate::server_context::ServerContext;
 use crate::status::UpstreamStatus;
@@ -54,6 +56,30 @@ impl SupervisedServer {
         next_attempt: Option<Instant>,
         demand_from: Option<Instant>,
     ) {
+        self.publish(UpstreamStatus {
+            state,
+            reason,
+            next_attempt,
+            demand_from,
+            ..UpstreamStatus::default()
+        });
+    }
+
+    /// Publishes why there is no connection, and the delay before the next attempt.
+    pub(crate) fn set_disconnected(&self, failure: ConnectFailure, delay: &ReconnectDelay) {
+        self.publish(UpstreamStatus {
+            state: delay.state,
+            reason: failure.reason,
+            needs_login: failure.needs_login,
+            next_attempt: Some(delay.until),
+            demand_from: Some(delay.demand_from),
+            ..UpstreamStatus::default()
+        });
+    }
+
+    /// Publishes a state, with the times and the process that belong to it.
+    fn publish(&self, status: UpstreamStatus) {
+        let state = status.state;
         let connection = self.pool.shared();
         let pid = connection
             .as_ref()
@@ -75,14 +101,11 @@ impl SupervisedServer {
         // Metrics first: a task that the status wakes may read them.
         self.server.publish_state(state);
         self.server.status.send_replace(UpstreamStatus {
-            state,
-            reason,
-            next_attempt,
-            demand_from,
             disconnected_since,
             state_since,
             pid,
             was_slow: before.was_slow && state == UpstreamState::Starting,
+            ..status
         });
     }
 

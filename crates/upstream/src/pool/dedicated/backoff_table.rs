@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::reconnect_backoff::{DEMAND_DELAY, ReconnectBackoff, WINDOW};
+use crate::login_need::ConnectFailure;
 use crate::supervision_options::BackoffSettings;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::ConnectError;
@@ -35,6 +36,8 @@ pub(crate) struct BackoffTable {
 pub(crate) struct ConnectCooldown {
     /// Failure that caused it.
     pub(crate) reason: Arc<str>,
+    /// True if a login is the way out. The reason is then the sentence for it.
+    pub(crate) needs_login: bool,
     /// Time before which there is no attempt.
     pub(crate) until: Instant,
     /// Time until which calls wait for the end of the cooldown, because the connection was lost a
@@ -88,6 +91,7 @@ impl BackoffTable {
             .unwrap_or_else(|| "other connections to it fail".into());
         ConnectCooldown {
             reason: last,
+            needs_login: false,
             until,
             grace_until: None,
         }
@@ -98,19 +102,20 @@ impl BackoffTable {
         self.spawn_failure = None;
     }
 
-    /// Records a failed attempt and returns its cooldown.
+    /// Records a failed attempt, which `failure` describes, and returns its cooldown.
     pub(crate) fn on_failure(
         &mut self,
         key: &ByteString,
         mut reconnect: ReconnectBackoff,
-        error: &ConnectError,
+        (error, failure): (&ConnectError, &ConnectFailure),
         now: Instant,
     ) -> ConnectCooldown {
         let delay = reconnect.on_failure(error, now);
         // These connections are opened on demand only, so that the cooldown ends where demand may
         // end it.
         let cooldown = ConnectCooldown {
-            reason: logs::one_line(&error.to_string()).into(),
+            reason: logs::one_line(&failure.reason).into(),
+            needs_login: failure.needs_login,
             until: delay.demand_from,
             grace_until: None,
         };
@@ -139,6 +144,7 @@ impl BackoffTable {
         let until = reconnect.on_loss(up, now).demand_from;
         let cooldown = ConnectCooldown {
             reason: logs::one_line(reason).into(),
+            needs_login: false,
             until,
             grace_until: Some(now + grace),
         };
@@ -191,7 +197,8 @@ mod tests {
         error: &ConnectError,
     ) -> ConnectCooldown {
         let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
-        paces.on_failure(key, pace, error, Instant::now())
+        let failure = ConnectFailure::other(error.to_string());
+        paces.on_failure(key, pace, (error, &failure), Instant::now())
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,8 +238,7 @@ mod tests {
         let mut paces = BackoffTable::default();
         for n in 0..COOLDOWNS_MAX + 10 {
             let key = ByteString::from(format!("{n}"));
-            let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
-            paces.on_failure(&key, pace, &refused(), Instant::now());
+            fail_attempt(&mut paces, &key, &refused());
         }
         assert_eq!(paces.cooldowns.len(), COOLDOWNS_MAX);
         // All attempts have left the window, so that the next entry removes the old ones.

@@ -16,6 +16,7 @@ use crate::connection::dial::{ConnectIdentity, dial};
 use crate::connection::health_check::HealthCheck;
 use crate::connection::idle_tracker::UNUSED_TIME;
 use crate::connection::reconnect_backoff::ReconnectBackoff;
+use crate::login_need::ConnectFailure;
 use crate::pool::connect_budget::PROVEN;
 use crate::pool::dedicated::backoff_table::ConnectCooldown;
 use crate::pool::dedicated::notification_router::NotificationRouter;
@@ -26,13 +27,17 @@ use crate::pool::isolation::{self, ConnectionLifetime};
 use crate::server_context::seconds;
 use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, Error, McpErrorKind};
+use moongate_model::{Caller, Error, McpErrorKind, login_sentence};
 use moongate_protocol::{CallTimeouts, ConnectError};
 use moongate_telemetry::Metrics;
 use moongate_transport::LinkError;
 
 /// Returns the error of a connection that cools down, with the time of the next attempt.
 pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error {
+    // The next attempt is no help: a login is what it waits for.
+    if cooldown.needs_login {
+        return Error::new(McpErrorKind::ServerDown, login_sentence(server));
+    }
     let left = cooldown.until.saturating_duration_since(Instant::now());
     let when = match left.is_zero() {
         true => String::new(),
@@ -91,20 +96,35 @@ impl Drop for AttemptGuard {
 
 /// Reason why there is no connection.
 enum DialFailure {
-    Dial(ConnectError),
+    /// The dial failed, for the reason that people read.
+    Dial(ConnectError, ConnectFailure),
     /// The client is gone, or the place was given away.
     Unwanted(&'static str),
 }
 
 impl DialFailure {
+    /// Describes a dial that failed. `is_personal`: its credential is one person's.
+    fn of_dial(error: ConnectError, settings: &ServerSettings, is_personal: bool) -> Self {
+        // `moongate login` gives nobody a login that is theirs alone.
+        let failure = if is_personal {
+            ConnectFailure::other(error.to_string())
+        } else {
+            settings.describe_failure(&error)
+        };
+        DialFailure::Dial(error, failure)
+    }
+
     /// Returns true if the server refused the credential.
     fn refuses_credential(&self) -> bool {
         matches!(
             self,
-            DialFailure::Dial(ConnectError::Link(LinkError::Status {
-                status: 401 | 403,
-                ..
-            }))
+            DialFailure::Dial(
+                ConnectError::Link(LinkError::Status {
+                    status: 401 | 403,
+                    ..
+                }),
+                _
+            )
         )
     }
 }
@@ -134,7 +154,7 @@ impl DedicatedLifecycle {
         let mut table = self.pool.lock();
         table.remove(&self.key, &self.entry);
         match failure {
-            DialFailure::Dial(error) => {
+            DialFailure::Dial(error, failure) => {
                 if let Some(attempt) = self.entry.take_attempt() {
                     attempt.fail();
                 }
@@ -144,10 +164,12 @@ impl DedicatedLifecycle {
                     ConnectError::Answered(_) | ConnectError::NoCommonRevision(_)
                 );
                 table.refused = refused.then(|| self.key.clone());
-                let cooldown =
-                    table
-                        .backoffs
-                        .on_failure(&self.key, backoff, &error, Instant::now());
+                let cooldown = table.backoffs.on_failure(
+                    &self.key,
+                    backoff,
+                    (&error, &failure),
+                    Instant::now(),
+                );
                 // A server that speaks one era refuses the other, which is not worth a warning.
                 if !(refused && isolation::is_era_key(&self.key)) {
                     let reason = &*cooldown.reason;
@@ -199,13 +221,15 @@ pub(super) async fn run_dedicated(
         connect_identity,
         backoff,
     } = parameters;
-    let credential = common.find_credentials(&settings, connect_identity.person.as_ref());
+    let is_personal = common
+        .find_credentials(&settings, connect_identity.person.as_ref())
+        .is_some_and(|source| source.is_personal());
     let opened = tokio::select! {
         // Polled first: a connection that no client needs is not dialed.
         biased;
         reason = lifecycle.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
-        opened = dial(&settings, &common, connect_identity,
-            times) => opened.map_err(DialFailure::Dial),
+        opened = dial(&settings, &common, connect_identity, times) =>
+            opened.map_err(|error| DialFailure::of_dial(error, &settings, is_personal)),
     };
     // The connection may live for long, and needs neither of them any more.
     drop((settings, common));
@@ -222,8 +246,7 @@ pub(super) async fn run_dedicated(
             run_until_end(lifecycle, connection, caller, backoff).await;
         }
         Err(failure) => {
-            if credential.is_some_and(|source| source.is_personal()) && failure.refuses_credential()
-            {
+            if is_personal && failure.refuses_credential() {
                 // One person's refusal says nothing of the server: the attempt is returned to the
                 // budget.
                 drop(lifecycle.entry.take_attempt());

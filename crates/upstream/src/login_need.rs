@@ -1,0 +1,147 @@
+//! Need of a login at one server. Owns which servers can be logged in to, and which failures to
+//! connect a login heals. Does not log in (`moongate-oauth`). Invariant: the status and the
+//! settings decide, never a text.
+
+use http::header::AUTHORIZATION;
+
+use crate::settings::{ConnectTarget, ServerSettings};
+use moongate_model::login_sentence;
+use moongate_oauth::ServerAuth;
+use moongate_protocol::ConnectError;
+use moongate_transport::LinkError;
+
+/// Failure to connect, or the end of a connection, as people read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectFailure {
+    /// Reason.
+    pub(crate) reason: String,
+    /// True if a login is the way out. The reason is then the sentence for it.
+    pub(crate) needs_login: bool,
+}
+
+impl ConnectFailure {
+    /// Creates a failure that no login heals.
+    pub(crate) fn other(reason: String) -> Self {
+        ConnectFailure {
+            reason,
+            needs_login: false,
+        }
+    }
+}
+
+impl ServerSettings {
+    /// Returns true if `moongate login` can get the credential that the server demands. Where the
+    /// config has a header or a command for it, they are what must be corrected.
+    pub fn accepts_login(&self) -> bool {
+        match &self.connect {
+            // The bridge to a gateway has its client's key.
+            _ if self.is_gateway => false,
+            ConnectTarget::Http { headers, auth, .. } => {
+                matches!(auth, ServerAuth::OAuth(_))
+                    && headers.iter().all(|(name, _)| *name != AUTHORIZATION)
+            }
+            ConnectTarget::Stdio { .. }
+            | ConnectTarget::Socket(_)
+            | ConnectTarget::Misconfigured { .. } => false,
+        }
+    }
+
+    /// Returns true if a login heals this failure to connect: the server answered 401, and nothing
+    /// in the config is its credential. With 403 it knows who asks, and forbids it.
+    pub fn needs_login(&self, error: &ConnectError) -> bool {
+        let is_unauthorized = matches!(
+            error,
+            ConnectError::Link(LinkError::Status { status: 401, .. })
+        );
+        is_unauthorized && self.accepts_login()
+    }
+
+    /// Describes a failure to connect.
+    pub(crate) fn describe_failure(&self, error: &ConnectError) -> ConnectFailure {
+        if self.needs_login(error) {
+            ConnectFailure {
+                reason: login_sentence(&self.name),
+                needs_login: true,
+            }
+        } else {
+            ConnectFailure::other(error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::HeaderValue;
+    use moongate_oauth::{CommandSettings, SecretText};
+
+    use super::*;
+    use crate::settings::{HttpTransport, NetworkSettings};
+
+    fn status(status: u16) -> ConnectError {
+        LinkError::Status {
+            status,
+            hint: String::new(),
+            message: None,
+            retry_after: None,
+            challenge: None,
+        }
+        .into()
+    }
+
+    fn server(auth: ServerAuth) -> ServerSettings {
+        let connect = ConnectTarget::Http {
+            url: url::Url::parse("https://mcp.linear.app/mcp").unwrap(),
+            socket: None,
+            transport: HttpTransport::Auto,
+            headers: Vec::new(),
+            forward_headers: Vec::new(),
+            network: NetworkSettings::default(),
+            auth,
+        };
+        ServerSettings::new("linear", connect)
+    }
+
+    fn with_header(name: http::HeaderName) -> ServerSettings {
+        let mut settings = server(ServerAuth::default());
+        if let ConnectTarget::Http { headers, .. } = &mut settings.connect {
+            headers.push((name, HeaderValue::from_static("x")));
+        }
+        settings
+    }
+
+    #[test]
+    fn a_401_without_a_credential_in_the_config_needs_a_login() {
+        let workspace = http::HeaderName::from_static("x-workspace");
+        for settings in [server(ServerAuth::default()), with_header(workspace)] {
+            let login = settings.describe_failure(&status(401));
+            assert!(login.needs_login);
+            assert_eq!(login.reason, "linear needs a login: moongate login linear");
+            let forbidden = settings.describe_failure(&status(403));
+            assert_eq!(
+                forbidden,
+                ConnectFailure::other("HTTP status 403".to_owned())
+            );
+            let unreachable = LinkError::Unreachable("refused".to_owned()).into();
+            assert!(!settings.needs_login(&unreachable));
+        }
+        let command = ServerAuth::Command(CommandSettings {
+            command: "gh".to_owned(),
+            args: Vec::new(),
+            env: vec![("A".to_owned(), SecretText::new("x"))],
+            ttl: Duration::from_secs(600),
+        });
+        let bridge = ServerSettings {
+            is_gateway: true,
+            ..server(ServerAuth::default())
+        };
+        for settings in [server(command), with_header(AUTHORIZATION), bridge] {
+            let refused = settings.describe_failure(&status(401));
+            assert_eq!(refused, ConnectFailure::other("HTTP status 401".to_owned()));
+        }
+        let reason = "x".to_owned();
+        let unusable = ServerSettings::new("a", ConnectTarget::Misconfigured { reason });
+        assert!(!unusable.accepts_login());
+    }
+}
