@@ -17,6 +17,7 @@ mod key_list;
 mod popular_list;
 mod server_entry;
 mod server_items;
+mod server_login;
 mod server_preview;
 mod server_status;
 mod session_row;
@@ -47,6 +48,7 @@ pub use server_entry::{EffectiveSettings, ShownEntry, ShownValue};
 pub use server_items::{
     FoundTools, ItemRule, ItemState, RuleList, ServerItem, ServerItems, ServerTools, ToolHints,
 };
+pub use server_login::{LoginPhase, LoginRequest, LoginStart, LoginView, LogoutReport};
 pub use server_preview::{
     FoundSecret, FoundServer, FoundState, LackingSetting, NewServers, PreviewRequest, ProbeFault,
     ProbedInfo, ProblemConcern, ServerPreview, ServerProbe, ServerSource, TextProblem,

@@ -7,6 +7,8 @@
 use moongate_model::{ServerStart, SharingMode, UpstreamState};
 use serde::{Deserialize, Serialize};
 
+use crate::server_login::LoginView;
+
 /// Status of all servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -114,8 +116,12 @@ pub struct ServerCondition {
     pub state: UpstreamState,
     /// Cause of the state. Empty if there is nothing to say.
     pub reason: String,
+    /// True if `moongate login` is the way out.
+    pub needs_login: bool,
     /// Advice for a server that does not work.
     pub hint: Option<StatusHint>,
+    /// Login at the server. `None` for a server that the gateway does not log in to.
+    pub login: Option<LoginView>,
     /// Seconds until the next attempt to connect.
     pub next_attempt_seconds: Option<f64>,
     /// Server of a changed config that takes over once it is connected.
