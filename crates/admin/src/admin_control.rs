@@ -1,4 +1,4 @@
-//! Traits that let operators act on the gateway: reload, edit the config, examine.
+//! Traits that let operators act on the gateway: reload, edit the config, examine, log in.
 //!
 //! Owns the traits. Does not implement them (`src/app/`). Invariant: every method returns types of
 //! the API, of the config, of `control_types.rs` or of `probe_report.rs`.
@@ -9,9 +9,13 @@ use futures_util::future::BoxFuture;
 
 use crate::control_types::{
     AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
+    LoginRefusal,
 };
 use crate::probe_report::ProbeReport;
-use moongate_api::{Finding, PlanReport, ReloadReport, StatusHint};
+use moongate_api::{
+    Finding, LoginRequest, LoginStart, LoginView, LogoutReport, PlanReport, ReloadReport,
+    StatusHint,
+};
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ParsedServer, SettingLocations};
 use moongate_gateway::RunningServer;
@@ -67,4 +71,21 @@ pub trait Examiner: Send + Sync {
     /// Returns what would help a server that does not work. `None` for one that works, and where
     /// its reason says it.
     fn server_hint(&self, server: &RunningServer) -> Option<StatusHint>;
+}
+
+/// Logins at servers.
+pub trait LoginControl: Send + Sync {
+    /// Returns the login at a server. `None` for one that the gateway does not log in to. Reads a
+    /// small file.
+    fn login(&self, server: &str) -> Option<LoginView>;
+
+    /// Starts a login at a server. Writes nothing before a login at another domain is confirmed.
+    fn start_login(
+        &self,
+        server: String,
+        request: LoginRequest,
+    ) -> BoxFuture<'_, Result<LoginStart, LoginRefusal>>;
+
+    /// Revokes and forgets the login at a server.
+    fn log_out(&self, server: String) -> BoxFuture<'_, Result<LogoutReport, LoginRefusal>>;
 }

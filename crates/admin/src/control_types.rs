@@ -1,7 +1,7 @@
 //! Types that the traits of `admin_control.rs` exchange: config changes with their outcomes,
-//! servers compared with the config, and the config in use.
+//! servers compared with the config, the config in use, and refusals of logins.
 //!
-//! Owns the types. Does not edit or reload anything. Invariant: an applied change names the file
+//! Owns the types. Does not edit, reload or log in. Invariant: an applied change names the file
 //! that contains it.
 
 use std::path::PathBuf;
@@ -114,4 +114,28 @@ pub struct ConfigStatus {
     pub in_use_since: String,
     /// Settings whose new values wait for a restart.
     pub needs_restart: Vec<String>,
+}
+
+/// Refusal to log in to a server, or out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginRefusal {
+    /// Reason.
+    pub reason: LoginRefusalReason,
+    /// Text for people.
+    pub message: String,
+}
+
+/// Reason why nobody was logged in or out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginRefusalReason {
+    /// The config has no server with this name.
+    UnknownServer,
+    /// The server takes no login, or needs none.
+    NoLogin,
+    /// The gateway has no folder to keep logins in.
+    NoFolder,
+    /// The gateway has no address that a browser could come back to.
+    NoRedirect,
+    /// The server, its authorization server or the disk did not do their part.
+    Failed,
 }

@@ -45,6 +45,7 @@ mod routes;
 mod search;
 mod server_details;
 mod server_items;
+mod server_login;
 mod server_name;
 mod server_preview;
 mod server_signs;
@@ -68,11 +69,11 @@ use http::StatusCode;
 
 use moongate_listener::json_response;
 
-pub use admin_control::{ConfigEditor, Examiner, Reloader};
+pub use admin_control::{ConfigEditor, Examiner, LoginControl, Reloader};
 pub use admin_state::AdminState;
 pub use control_types::{
     AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange,
-    ConfigStatus,
+    ConfigStatus, LoginRefusal, LoginRefusalReason,
 };
 pub use event_feed::EventFeed;
 pub use probe_report::{ProbeAnswer, ProbeReport};

@@ -14,17 +14,17 @@ use crate::query_map::DeclaredQuery;
 use crate::route_types::{Described, RouteTypes};
 use crate::{
     calls, config_change, config_view, connect, doctor, endpoint_cost, event_stream, explain, keys,
-    new_servers, openapi, operator_actions, popular, search, server_items, server_preview,
-    sessions, sign_in_routes, status, try_call,
+    new_servers, openapi, operator_actions, popular, search, server_items, server_login,
+    server_preview, sessions, sign_in_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 use moongate_api::{
     ActionReport, CallList, ChangeReport, ClientList, ConfigView, ConnectSteps, EndpointCost,
-    FindingList, GatewayStatus, KeyLists, KeyRemovalReport, NewKey, NewKeyReport, NewServers,
-    PlacedRule, PlanReport, PopularList, PreviewRequest, RefreshReport, ReloadReport,
-    RestartReport, ServerItems, ServerPatch, ServerPreview, ServerStatus, SessionList,
-    SignInRequest, SignInTicket, SignOutReport, SignedInOperator, ToolExplanation, ToolSearch,
-    TryReply, TryRequest, UndoRequest,
+    FindingList, GatewayStatus, KeyLists, KeyRemovalReport, LoginRequest, LoginStart, LogoutReport,
+    NewKey, NewKeyReport, NewServers, PlacedRule, PlanReport, PopularList, PreviewRequest,
+    RefreshReport, ReloadReport, RestartReport, ServerItems, ServerPatch, ServerPreview,
+    ServerStatus, SessionList, SignInRequest, SignInTicket, SignOutReport, SignedInOperator,
+    ToolExplanation, ToolSearch, TryReply, TryRequest, UndoRequest,
 };
 
 /// Route of the API.
@@ -426,6 +426,21 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives::<RefreshReport>(),
     ApiRoute::operate(
         "POST",
+        "/api/v1/servers/{name}/login",
+        "Starts a login at a server, and returns the address to open.",
+        || post(server_login::log_in),
+    )
+    .takes::<LoginRequest>()
+    .gives::<LoginStart>(),
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/servers/{name}/logout",
+        "Revokes and forgets the login at a server.",
+        || post(server_login::log_out),
+    )
+    .gives::<LogoutReport>(),
+    ApiRoute::operate(
+        "POST",
         "/api/v1/try",
         "Calls a tool as an operator and streams its events.",
         || post(try_call::start),
@@ -468,8 +483,25 @@ pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> 
 
 #[cfg(test)]
 mod tests {
+    use moongate_access::auth::AdminRole;
+
     use super::ROUTES;
     use crate::key_check::OPEN_ROUTES;
+
+    #[test]
+    fn whoever_logs_a_server_in_or_out_may_operate() {
+        for path in [
+            "/api/v1/servers/{name}/login",
+            "/api/v1/servers/{name}/logout",
+        ] {
+            let found: Vec<_> = ROUTES.iter().filter(|route| route.path == path).collect();
+            let [route] = found[..] else {
+                panic!("{path} is declared once");
+            };
+            assert_eq!(route.method, "POST", "{path}");
+            assert_eq!(route.role, Some(AdminRole::Operate), "{path}");
+        }
+    }
 
     #[test]
     fn only_sign_in_and_sign_out_need_no_key() {

@@ -23,8 +23,8 @@ use crate::server_name::ServerName;
 use crate::server_use::{ServerUse, count_use, use_by_server};
 use crate::written_time::{timestamp, timestamp_to_second};
 use moongate_api::{
-    GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters, ServerFindings,
-    ServerStatus, SharedConnection, StatusHint,
+    GatewayStatus, LastError, LoginView, PendingReplacement, ServerCondition, ServerCounters,
+    ServerFindings, ServerStatus, SharedConnection, StatusHint,
 };
 use moongate_gateway::{DisabledServer, FindingTopic, RunningServer, Snapshot};
 use moongate_listener::json_response;
@@ -137,14 +137,20 @@ impl GatheredFacts<'_> {
         let elapsed = status.since().map(|since| since.elapsed());
         let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
         let hint = self.admin.examiner.server_hint(server);
+        let login = self.admin.logins.login(&server.settings.name);
         let replacement = self.admin.gateway.replacement_status(&server.settings.name);
         let shared = server.shared_connections().into_iter();
         ServerCondition {
             state: status.state,
             reason: logs::redact(&status.reason),
+            needs_login: status.needs_login,
             hint: hint.map(|hint| StatusHint {
                 text: logs::redact(&hint.text),
                 ..hint
+            }),
+            login: login.map(|login| LoginView {
+                problem: login.problem.map(|problem| logs::redact(&problem)),
+                ..login
             }),
             next_attempt_seconds: status.next_attempt.map(seconds_until),
             // Replacement that has not connected yet.
