@@ -11,6 +11,7 @@ mod file_digests;
 mod listeners;
 pub(crate) mod logins;
 mod login_parts;
+mod logins_control;
 mod metadata_address;
 mod plan_diff;
 mod plan_settings;

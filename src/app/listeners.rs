@@ -14,15 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::connection_slots::ConnectionSlots;
 use crate::app::login_parts::LoginParts;
+use crate::app::logins::redirect_base;
+use crate::app::logins_control::GatewayLogins;
 use crate::app::reload::editor::FileEditor;
 use crate::app::reload::examine::GatewayExaminer;
 use crate::app::reload::{ConfigReloader, ReloadTargets};
-use moongate_admin::{AdminState, ConfigEditor, EventFeed, Examiner, OperatorCalls, ProbeSlots};
+use moongate_admin::{
+    AdminState, ConfigEditor, EventFeed, Examiner, LoginControl, OperatorCalls, ProbeSlots,
+};
 use moongate_config::Plan;
 use moongate_listener::{
     self, BoundListener, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress,
     ListenSettings, PeopleRoutes,
 };
+use url::Url;
 
 /// Bound listeners of a gateway.
 pub(super) struct GatewayListeners {
@@ -51,6 +56,22 @@ impl GatewayListeners {
         all.filter_map(BoundListener::address).collect()
     }
 
+    /// Creates what starts and ends logins at servers. Without an address that is known in advance,
+    /// browsers come back to a bound one.
+    fn login_control(&self, plan: &Plan, targets: &ReloadTargets) -> GatewayLogins {
+        let redirect_base = redirect_base(plan).or_else(|| self.loopback_base(targets));
+        GatewayLogins::new(targets, redirect_base)
+    }
+
+    /// Returns the first address that browsers on this machine reach.
+    fn loopback_base(&self, targets: &ReloadTargets) -> Option<Url> {
+        let mut addresses = self.clients.iter().filter_map(BoundListener::address);
+        let address = addresses.find(|address| address.ip().is_loopback())?;
+        let is_secure = targets.tls.is_some();
+        let scheme = if is_secure { "https" } else { "http" };
+        Url::parse(&format!("{scheme}://{address}/")).ok()
+    }
+
     /// Serves all listeners until the gateway drains.
     pub(super) fn serve(
         self,
@@ -74,6 +95,7 @@ impl GatewayListeners {
         let admin_limit =
             ConnectionLimit::for_operators(places.operators, &connection_limit, open, metrics);
         let endpoint_url = endpoint_url(plan, &self.clients, targets.tls.is_some());
+        let logins: Arc<dyn LoginControl> = Arc::new(self.login_control(plan, targets));
         let probe_slots = ProbeSlots::default();
         let mut listeners = JoinSet::new();
         for listener in self.clients {
@@ -115,6 +137,7 @@ impl GatewayListeners {
                 reloader: reloader.clone(),
                 editor: editor.clone(),
                 examiner: examiner.clone(),
+                logins: logins.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
                 operator_calls: OperatorCalls::default(),
