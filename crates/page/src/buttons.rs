@@ -15,7 +15,12 @@ pub(super) fn post_button(label: &str, url: &str, done: &str, key: Option<&str>)
     }
 }
 
-/// Button that changes the config.
+/// Renders a button that starts a login at a server, in a new tab.
+pub(super) fn login_button(label: &str, url: &str) -> Markup {
+    html! { button type="button" class="btn js-only" data-login=(url) { (label) } }
+}
+
+/// Button that changes the config or a login.
 pub(super) struct ConfigButton<'a> {
     pub(super) label: &'a str,
     pub(super) method: &'a str,

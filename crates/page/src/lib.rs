@@ -22,6 +22,7 @@ pub mod frame;
 mod icons;
 pub mod keys;
 pub mod preview;
+mod server_login;
 pub mod server_tabs;
 pub mod servers;
 pub mod sessions;

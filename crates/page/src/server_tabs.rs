@@ -13,6 +13,7 @@ use super::buttons::{ConfigButton, post_button};
 use super::config_location::entry_location;
 use super::copy::copy_button;
 use super::icons::StateIcon;
+use super::server_login;
 use super::settings_tab;
 use super::switch::{SwitchTarget, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
@@ -97,6 +98,7 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                 (post_button("Restart", &format!("{url}/restart"),
                     "The server was restarted.", None))
             }
+            (server_login::sign_out(server))
             @if let Some(entry) = &open.entry {
                 pre hidden { (VisibleText(&entry.toml)) }
                 button type="button" class="btn js-only" data-copy { "Copy as TOML" }

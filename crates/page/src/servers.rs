@@ -15,9 +15,10 @@ use super::buttons::post_button;
 use super::config_location::entry_location;
 use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
+use super::server_login;
 use super::server_tabs::{self, OpenServer};
 use super::state_groups::{GROUPS, count_group, group};
-use super::switch::ConfigSwitch;
+use super::switch::{ConfigSwitch, server_url};
 use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
 use super::unmatched_rules;
 use super::view_query::{ViewQuery, segment};
@@ -175,6 +176,7 @@ impl ServersView<'_> {
             state,
             reason,
             hint,
+            login,
             next_attempt_seconds,
             replacement,
             stale,
@@ -187,14 +189,13 @@ impl ServersView<'_> {
             pid: _,
             shared: _,
             restarts: _,
+            // The reason says it.
+            needs_login: _,
         } = &server.condition;
         let color = StateIcon::of_server(*state).color;
         let is_ready = *state == UpstreamState::Ready;
         let is_off = *state == UpstreamState::Disabled;
         let again = next_attempt_seconds.filter(|_| !is_ready);
-        let retry =
-            matches!(state, UpstreamState::Failed | UpstreamState::BackingOff) && self.may_act;
-        let action = format!("/api/v1/servers/{}/restart", segment(server.name()));
         let target = server.identity.target.as_deref().unwrap_or_default();
         html! {
             span class="state" {
@@ -215,10 +216,25 @@ impl ServersView<'_> {
                 @if replacement.is_some() { " · a replacement is starting; the \
                     old one is still in use" }
                 @if *stale && !is_off { " · lists are from an earlier connection" }
+                @if let Some(login) = login { (server_login::login_words(login)) }
                 @if !is_open { (unmatched_rules::closed_note(server)) }
             }
-            @if retry { (post_button("Retry now", &action, "The server was restarted.", None)) }
+            @if self.may_act { (helping_button(server)) }
         }
+    }
+}
+
+/// Renders the action that may end the state of a server.
+fn helping_button(server: &ServerStatus) -> Markup {
+    let action = format!("{}/restart", server_url(server.name()));
+    let can_retry = matches!(
+        server.condition.state,
+        UpstreamState::Failed | UpstreamState::BackingOff
+    );
+    html! {
+        @if can_retry {
+            (post_button("Retry now", &action, "The server was restarted.", None)) }
+        (server_login::sign_in(server))
     }
 }
 

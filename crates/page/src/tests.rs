@@ -1,5 +1,6 @@
 //! Views as HTML: hostile texts, states, links, and nothing inline.
 
+mod login;
 mod tools;
 
 use maud::Markup;

@@ -41,7 +41,7 @@ async function perform({ action, method, body, done }, label) {
   showFailure("");
   try {
     const answer = await (await send(action || "", method || "POST", body)).json().catch(() => ({}));
-    say(done || "Done.", answer.undo && answer.outcome === "changed" && done !== "Undone." ? answer.etag : undefined);
+    say(answer.message || done || "Done.", answer.undo && answer.outcome === "changed" && done !== "Undone." ? answer.etag : undefined);
     return true;
   } catch (error) {
     showFailure(`${label}: ${why(error)}`, error);
@@ -87,6 +87,43 @@ export async function act(button) {
   button.disabled = false;
 }
 
+/** Opens an empty tab. Browsers allow that in a click, but not once an answer is there. */
+function openTab() {
+  const tab = window.open("about:blank", "_blank");
+  // As with `noopener`, which would leave nothing to lead anywhere.
+  if (tab) tab.opener = null;
+  return tab;
+}
+
+/** Leads a tab to the page of a login. @param {Window | null} tab @param {string} address */
+function leadTo(tab, address) {
+  if (!/^https?:$/.test(new URL(address).protocol)) throw new Error("the login has no address for a browser.");
+  if (!tab) return showFailure("The browser blocked the new tab. Open this address to sign in:", { answer: { snippet: address } });
+  tab.location.href = address;
+  say("Continue in the new tab. The card here shows when you are signed in.");
+}
+
+/** Signs in to a server, in a new tab. A login at another domain is confirmed first. @param {HTMLButtonElement} button @param {string} [host] the host that was agreed to */
+async function signIn(button, host) {
+  const tab = openTab();
+  button.disabled = true;
+  showFailure("");
+  try {
+    const body = JSON.stringify({ confirmed: host !== undefined, host });
+    const answer = await (await send(button.dataset.login || "", "POST", body)).json();
+    if (!answer.must_confirm) return leadTo(tab, answer.url);
+    // The question is on this page, so the tab must not cover it.
+    tab?.close();
+    const confirm = `The sign-in is at ${answer.host}. ${answer.server_host} gets the access that you give there. Continue only if you trust ${answer.server_host} with it.`;
+    if (await confirmAction({ confirm, verb: "Continue" })) await signIn(button, answer.host);
+  } catch (error) {
+    tab?.close();
+    showFailure(`${button.textContent}: ${why(error)}`, error);
+  } finally {
+    button.disabled = false;
+  }
+}
+
 /** Copies the text before a button. @param {HTMLElement} button */
 async function copy(button) {
   const text = button.previousElementSibling?.textContent || "";
@@ -107,6 +144,7 @@ export function startActions() {
     if (!button) return;
     if (button.dataset.action) act(button);
     else if (button.dataset.switch) flip(button);
+    else if (button.dataset.login) signIn(button);
     else if (button.dataset.copy !== undefined) copy(button);
   });
 }
