@@ -223,6 +223,8 @@ async fn what_another_page_sends_changes_nothing() {
             json!({ "url": server.url, "probe": true }),
         ),
         ("/config/undo", json!({})),
+        ("/servers/a/login", json!({ "confirmed": true })),
+        ("/servers/a/logout", json!({})),
         (
             "/try",
             json!({ "server": "a", "tool": "echo", "arguments": {} }),
@@ -246,6 +248,8 @@ async fn what_another_page_sends_changes_nothing() {
             "/config/undo",
             "/reload",
             "/servers/a/restart",
+            "/servers/a/login",
+            "/servers/a/logout",
             "/try",
             "/servers/preview",
         ] {

@@ -167,6 +167,18 @@ fn config_requests() -> Vec<RouteRequest> {
             "/servers/a/refresh",
             Value::Null,
         ),
+        (
+            "post",
+            "/api/v1/servers/{name}/login",
+            "/servers/a/login",
+            json!({"confirmed": true}),
+        ),
+        (
+            "post",
+            "/api/v1/servers/{name}/logout",
+            "/servers/a/logout",
+            Value::Null,
+        ),
     ]
 }
 

@@ -221,6 +221,8 @@ async fn other_pages_change_nothing() {
             ("POST", "/config/undo", json!({})),
             ("POST", "/reload", json!({})),
             ("POST", "/servers/a/restart", json!({})),
+            ("POST", "/servers/a/login", json!({})),
+            ("POST", "/servers/a/logout", json!({})),
         ] {
             let reply = HttpClient::new()
                 .send(method, &format!("{admin}{path}"), headers, body.to_string())
