@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{LOCATION, WWW_AUTHENTICATE};
+use http::header::LOCATION;
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::LinkError;
@@ -100,13 +100,6 @@ pub(super) fn status_error(
         (status, Some(to)) if status.is_redirection() => {
             format!(": it redirects to {to:?}, which is not followed; configure that URL")
         }
-        // RFC 9728, WWW-Authenticate Response: the parameter names the start of the login.
-        (StatusCode::UNAUTHORIZED, _) if names_login(headers) => {
-            ": the server requires an OAuth login, which this version does not support; until it \
-             does, get a token another way and set \
-             `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
-                .to_owned()
-        }
         (StatusCode::NOT_FOUND, _) if advice == PathAdvice::Unproven => {
             ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
             older ones at /sse"
@@ -151,16 +144,6 @@ fn read_message(body: &Bytes) -> Option<RpcMessage> {
     }
 }
 
-fn names_login(headers: &HeaderMap) -> bool {
-    let challenges = headers
-        .get_all(WWW_AUTHENTICATE)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    challenges
-        .into_iter()
-        .any(|challenge| challenge.to_ascii_lowercase().contains("resource_metadata"))
-}
-
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
@@ -169,14 +152,10 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn refusal_text(status: u16, challenge: Option<&'static str>) -> String {
-        let mut headers = HeaderMap::new();
-        if let Some(challenge) = challenge {
-            headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
-        }
+    fn refusal_text(status: u16) -> String {
         status_error(
             StatusCode::from_u16(status).unwrap(),
-            &headers,
+            &HeaderMap::new(),
             None,
             PathAdvice::Unproven,
         )
@@ -185,16 +164,11 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let login =
-            r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
-        let refused = refusal_text(401, Some(login));
-        assert!(
-            refused.contains("OAuth login, which this version does not support; until it does")
-        );
-        assert!(refused.contains("headers = {"), "{refused}");
-        assert!(refusal_text(401, Some("Bearer")).contains("credentials are missing or refused"));
-        assert!(refusal_text(404, None).contains("is `url` complete"));
-        assert_eq!(refusal_text(500, None), "HTTP status 500");
+        for status in [401, 403] {
+            assert!(refusal_text(status).contains("credentials are missing or refused"));
+        }
+        assert!(refusal_text(404).contains("is `url` complete"));
+        assert_eq!(refusal_text(500), "HTTP status 500");
         let known = status_error(
             StatusCode::NOT_FOUND,
             &HeaderMap::new(),
