@@ -119,8 +119,9 @@ codes! {
         "Start the server, or correct `servers.NAME.url`. `moongate tools --server NAME` tries it \
          directly."
     LoginNeeded "MG-S02" Broken "A server needs a login"
-        "It answers only requests with credentials, but the config has none for it."
-        "Add a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`."
+        "It answers only requests with credentials. Moongate has none for it, or the login ended."
+        "Run `moongate login NAME`, or add a header: `headers = { Authorization = \"Bearer \
+         ${TOKEN}\" }`."
     LoginRefused "MG-S03" Broken "A server refuses the credentials"
         "The token is wrong or expired, or it lacks a permission."
         "Create a new token, and check the header in the config."

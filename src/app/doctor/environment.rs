@@ -65,8 +65,14 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 fn is_silent(gateway: &ExaminedGateway, server: &str) -> bool {
     // One that is only starting may answer yet.
     gateway.state(server).is_some_and(|server| {
-        let ServerCondition { state, reason, .. } = &server.condition;
+        let ServerCondition {
+            state,
+            reason,
+            needs_login,
+            ..
+        } = &server.condition;
         matches!(state, UpstreamState::BackingOff | UpstreamState::Failed)
+            && !needs_login
             && !reason.contains("HTTP status")
     })
 }

@@ -151,6 +151,7 @@ fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
         condition: ServerCondition {
             state: status.state,
             reason: logs::redact(&status.reason),
+            needs_login: status.needs_login,
             stderr: server
                 .stderr()
                 .iter()

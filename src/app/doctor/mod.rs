@@ -49,7 +49,9 @@ pub(crate) fn server_hint(server: &RunningServer) -> Option<StatusHint> {
     let status = server.status();
     let mut shown = ServerStatus::default();
     shown.identity.name.clone_from(&server.settings.name);
-    (shown.condition.state, shown.condition.reason) = (status.state, status.reason.clone());
+    shown.condition.state = status.state;
+    shown.condition.reason.clone_from(&status.reason);
+    shown.condition.needs_login = status.needs_login;
     let finding = servers::judge_connection(Some(&server.settings.connect), &shown)?;
     Some(StatusHint {
         code: finding.code.info().id.to_owned(),

@@ -4,7 +4,7 @@
 //! finding about its connection at most.
 
 use moongate_api::{FindingSeverity, ServerCondition, ServerStatus};
-use moongate_model::UpstreamState;
+use moongate_model::{UpstreamState, login_command, login_sentence};
 use moongate_upstream::ConnectTarget;
 
 use super::codes::DoctorCode;
@@ -146,6 +146,7 @@ pub(super) fn judge_connection(
     let finding = match connect {
         // Its entry has its own finding.
         Some(ConnectTarget::Misconfigured { .. }) => return None,
+        _ if server.condition.needs_login => login_finding(name),
         _ if is_slow => {
             let fix = format!(
                 "correct the command or the URL of `servers.{name}`, or raise \
@@ -174,11 +175,9 @@ pub(super) fn judge_connection(
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
         Some(ConnectTarget::Http { headers, .. }) if *state == UpstreamState::NeedsLogin => {
-            let (code, verb) = match headers.is_empty() {
-                true => (DoctorCode::LoginNeeded, "add"),
-                false => (DoctorCode::LoginRefused, "check"),
-            };
-            connection_finding(server, code, format!("{verb} `servers.{name}.headers`"))
+            let verb = if headers.is_empty() { "add" } else { "check" };
+            let fix = format!("{verb} `servers.{name}.headers`");
+            connection_finding(server, DoctorCode::LoginRefused, fix)
         }
         _ => {
             let fix = format!("start that server, or correct `servers.{name}`: its URL or address");
@@ -186,6 +185,12 @@ pub(super) fn judge_connection(
         }
     };
     Some(finding.for_server(name))
+}
+
+/// Creates the finding about a server that `moongate login` helps.
+fn login_finding(server: &str) -> DoctorFinding {
+    let fix = format!("run `{}`", login_command(server));
+    DoctorFinding::new(DoctorCode::LoginNeeded, login_sentence(server), fix)
 }
 
 /// Creates a finding that gives the reason of a server's state.
@@ -231,4 +236,69 @@ fn check_context(servers: &[ServerStatus]) -> Option<DoctorFinding> {
         largest.name()
     );
     Some(DoctorFinding::new(DoctorCode::LargeContext, message, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use http::HeaderValue;
+    use http::header::AUTHORIZATION;
+    use moongate_oauth::ServerAuth;
+    use moongate_upstream::{HttpTransport, NetworkSettings};
+
+    use super::*;
+
+    fn target(credential: Option<&'static str>) -> ConnectTarget {
+        ConnectTarget::Http {
+            url: url::Url::parse("https://mcp.linear.app/mcp").unwrap(),
+            socket: None,
+            transport: HttpTransport::Auto,
+            headers: credential
+                .map(|value| (AUTHORIZATION, HeaderValue::from_static(value)))
+                .into_iter()
+                .collect(),
+            forward_headers: Vec::new(),
+            auth: ServerAuth::default(),
+            network: NetworkSettings::default(),
+        }
+    }
+
+    fn refused(reason: &str) -> ServerStatus {
+        let mut server = ServerStatus::default();
+        server.identity.name = "linear".to_owned();
+        server.condition.state = UpstreamState::NeedsLogin;
+        server.condition.reason = reason.to_owned();
+        server
+    }
+
+    #[test]
+    fn a_server_that_needs_a_login_has_the_command_as_its_fix() {
+        let mut server = refused(&login_sentence("linear"));
+        server.condition.needs_login = true;
+        let target = target(None);
+        // Without its entry the running gateway still knows what it needs.
+        for connect in [Some(&target), None] {
+            let finding = judge_connection(connect, &server).unwrap();
+            assert_eq!(finding.code, DoctorCode::LoginNeeded);
+            assert_eq!(
+                finding.message,
+                "linear needs a login: moongate login linear"
+            );
+            assert_eq!(finding.fix, "run `moongate login linear`");
+        }
+    }
+
+    #[test]
+    fn a_refused_header_and_a_403_are_not_a_login() {
+        let server = refused("HTTP status 403");
+        for (target, fix) in [
+            (target(Some("Bearer x")), "check `servers.linear.headers`"),
+            (target(None), "add `servers.linear.headers`"),
+        ] {
+            let finding = judge_connection(Some(&target), &server).unwrap();
+            assert_eq!(finding.code, DoctorCode::LoginRefused);
+            assert_eq!(finding.message, "server linear: HTTP status 403");
+            assert_eq!(finding.fix, fix);
+        }
+    }
 }
