@@ -36,6 +36,10 @@ impl ServerSettings {
         match &self.connect {
             // The bridge to a gateway has its client's key.
             _ if self.is_gateway => false,
+            // The host of its URL is not where the server is, so no login can be discovered.
+            ConnectTarget::Http {
+                socket: Some(_), ..
+            } => false,
             ConnectTarget::Http { headers, auth, .. } => {
                 matches!(auth, ServerAuth::OAuth(_))
                     && headers.iter().all(|(name, _)| *name != AUTHORIZATION)
@@ -140,6 +144,11 @@ mod tests {
             let refused = settings.describe_failure(&status(401));
             assert_eq!(refused, ConnectFailure::other("HTTP status 401".to_owned()));
         }
+        let mut behind_socket = server(ServerAuth::default());
+        if let ConnectTarget::Http { socket, .. } = &mut behind_socket.connect {
+            *socket = Some("/run/mcp.sock".into());
+        }
+        assert!(!behind_socket.accepts_login());
         let reason = "x".to_owned();
         let unusable = ServerSettings::new("a", ConnectTarget::Misconfigured { reason });
         assert!(!unusable.accepts_login());
