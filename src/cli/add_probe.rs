@@ -14,6 +14,7 @@ use crate::cli::process::print_message;
 use moongate_admin::ProbeAnswer;
 use moongate_config::edit::PreparedEdit;
 use moongate_gateway::estimate_tokens;
+use moongate_model::login_sentence;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::logs;
 use moongate_transport::LinkError;
@@ -62,7 +63,7 @@ pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<Pr
         }
         while let Some(done) = running.join_next().await {
             // A probe that broke off says nothing about the server.
-            let Ok((at, (verdict, text))) = done else {
+            let Ok((at, (verdict, line))) = done else {
                 continue;
             };
             let mark = if verdict == ProbeVerdict::Refuse {
@@ -70,11 +71,7 @@ pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<Pr
             } else {
                 ""
             };
-            print_message(&format!(
-                "{mark}{}: {}",
-                names[at],
-                logs::one_line(&logs::redact(&text))
-            ));
+            print_message(&format!("{mark}{}", logs::one_line(&line)));
             of_chunk[at] = verdict;
         }
         verdicts.extend(of_chunk);
@@ -102,22 +99,29 @@ fn settings_of(prepared: &PreparedEdit, name: &str) -> Result<Option<ServerSetti
         .cloned())
 }
 
+/// Judges a probe. Returns the line for people, too.
 fn judge(
     settings: &ServerSettings,
     probed: Result<ProbeAnswer, ProbeFailure>,
 ) -> (ProbeVerdict, String) {
-    let text = match probed {
-        Ok(answer) => return (ProbeVerdict::Add, describe(&answer)),
-        Err(ProbeFailure::Connect(error)) => return judge_error(settings, &error),
-        Err(ProbeFailure::List(message)) => {
-            format!("it connects, but does not list its tools: {message}")
+    let name = &settings.name;
+    let (verdict, text) = match probed {
+        Ok(answer) => (ProbeVerdict::Add, describe(&answer)),
+        Err(ProbeFailure::Connect(error)) if settings.needs_login(&error) => {
+            return (ProbeVerdict::AddUnready, login_sentence(name));
         }
-        Err(ProbeFailure::Late) => format!("no answer within {PROBE_TIMEOUT:?}"),
+        Err(ProbeFailure::Connect(error)) => judge_error(settings, &error),
+        Err(ProbeFailure::List(message)) => (
+            ProbeVerdict::AddUnready,
+            format!("it connects, but does not list its tools: {message}; it is added anyway"),
+        ),
+        Err(ProbeFailure::Late) => (
+            ProbeVerdict::AddUnready,
+            format!("no answer within {PROBE_TIMEOUT:?}; it is added anyway"),
+        ),
     };
-    (
-        ProbeVerdict::AddUnready,
-        format!("{text}; it is added anyway"),
-    )
+    // Without its name: a server that is called `token` has no secret as its text.
+    (verdict, format!("{name}: {}", logs::redact(&text)))
 }
 
 /// Separates faults that a change of the settings must heal from those that may pass.
@@ -136,7 +140,7 @@ fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict
             status: 401 | 403, ..
         }) => (
             ProbeVerdict::AddUnready,
-            "; sign-in is needed: set its header, as in `headers = { Authorization = \"Bearer \
+            "; it may need credentials: set a header, as in `headers = { Authorization = \"Bearer \
              ${TOKEN}\" }`",
         ),
         // A server that is too busy, and one that is being repaired, will answer otherwise later.
@@ -192,6 +196,11 @@ fn describe(answer: &ProbeAnswer) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use http::header::AUTHORIZATION;
+    use http::{HeaderName, HeaderValue};
+    use moongate_oauth::ServerAuth;
+    use moongate_upstream::{HttpTransport, NetworkSettings};
+
     use super::*;
 
     fn verdict(error: LinkError) -> ProbeVerdict {
@@ -246,6 +255,49 @@ mod tests {
             retry_after: None,
             challenge: None,
         }
+    }
+
+    /// Judges a refusal by a server that is sent a header, or none.
+    fn judge_refusal(status_code: u16, header: Option<HeaderName>) -> (ProbeVerdict, String) {
+        let settings = ServerSettings::new(
+            "linear",
+            ConnectTarget::Http {
+                url: url::Url::parse("https://mcp.linear.app/mcp").unwrap(),
+                socket: None,
+                transport: HttpTransport::Auto,
+                headers: header
+                    .map(|name| (name, HeaderValue::from_static("x")))
+                    .into_iter()
+                    .collect(),
+                forward_headers: Vec::new(),
+                auth: ServerAuth::default(),
+                network: NetworkSettings::default(),
+            },
+        );
+        let error = ConnectError::Link(status(status_code));
+        judge(&settings, Err(ProbeFailure::Connect(error)))
+    }
+
+    #[test]
+    fn a_server_that_needs_a_login_is_added_with_the_command() {
+        let sentence = "linear needs a login: moongate login linear".to_owned();
+        let other = HeaderName::from_static("x-workspace");
+        for header in [None, Some(other)] {
+            let judged = judge_refusal(401, header);
+            assert_eq!(judged, (ProbeVerdict::AddUnready, sentence.clone()));
+        }
+        let (verdict, line) = judge_refusal(401, Some(AUTHORIZATION));
+        assert_eq!(verdict, ProbeVerdict::Refuse);
+        assert_eq!(
+            line,
+            "linear: HTTP status 401; the header is wrong, or lacks a permission"
+        );
+        let (verdict, line) = judge_refusal(403, None);
+        assert_eq!(verdict, ProbeVerdict::AddUnready);
+        assert!(
+            line.starts_with("linear: HTTP status 403; it may need"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -201,7 +201,9 @@ async fn faults_that_may_pass_are_told_and_the_server_is_added() {
     let locked = http_status(StatusCode::UNAUTHORIZED).await;
     let (code, said) = scene.run(&["add", "locked", &locked]).await;
     assert!(
-        code == 0 && said.contains("sign-in is needed") && scene.text().contains(&locked),
+        code == 0
+            && said.contains("locked needs a login: moongate login locked")
+            && scene.text().contains(&locked),
         "{said}"
     );
     // With a header, the header is what is wrong.
