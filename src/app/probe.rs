@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::metadata_address::is_metadata_target;
 use moongate_admin::{ProbeAnswer, ProbeReport};
-use moongate_model::ItemKind;
+use moongate_model::{ItemKind, login_sentence};
 use moongate_oauth::ServerAuth;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::logs;
@@ -101,10 +101,16 @@ pub(super) async fn probe_for_operator(
         (LIMITS, settings.options.max_message.0.min(MESSAGE_MAX));
     match probe_server(&settings, shared, limit + Duration::from_secs(1)).await {
         Ok(answer) => ProbeReport::Answered(answer),
+        Err(ProbeFailure::Connect(error)) if settings.needs_login(&error) => {
+            ProbeReport::NeedsLogin(login_sentence(&settings.name))
+        }
         Err(ProbeFailure::Connect(ConnectError::Link(LinkError::Status {
             status: status @ (401 | 403),
             ..
-        }))) => ProbeReport::NeedsLogin(format!("it answers with HTTP status {status}")),
+        }))) => failed(
+            format!("it answers with HTTP status {status}"),
+            "its credentials are missing or refused: check its headers, such as `Authorization`",
+        ),
         Err(ProbeFailure::Connect(error)) => failed(
             error.to_string(),
             "check the address, and that the server is running",

@@ -8,7 +8,7 @@
 pub enum ProbeReport {
     /// The server answered.
     Answered(ProbeAnswer),
-    /// The server needs credentials.
+    /// The server needs a login: the sentence for it.
     NeedsLogin(String),
     /// The server cannot be used.
     Failed {

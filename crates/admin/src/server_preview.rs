@@ -270,7 +270,7 @@ fn describe_probe(report: ProbeReport) -> ServerProbe {
         ProbeReport::NeedsLogin(message) => {
             let fault = failed_probe(
                 &message,
-                "it needs credentials: add a header, such as `Authorization`",
+                "add the server, then run that command or sign in on its card",
             );
             ServerProbe {
                 needs_login: true,
@@ -404,6 +404,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_probe_of_a_server_that_needs_a_login_says_the_command() {
+        let sentence = moongate_model::login_sentence("linear");
+        let probe = describe_probe(ProbeReport::NeedsLogin(sentence));
+        let fault = probe.fault.unwrap();
+        assert!(probe.needs_login);
+        assert_eq!(fault.message, "linear needs a login: moongate login linear");
+        assert!(fault.hint.contains("then run that command"), "{fault:?}");
+        let refused = describe_probe(ProbeReport::Failed {
+            message: "it answers with HTTP status 403".to_owned(),
+            hint: String::new(),
+        });
+        assert!(!refused.needs_login);
+    }
 
     #[test]
     fn a_secret_has_a_variable_that_it_could_go_into() {

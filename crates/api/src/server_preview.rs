@@ -209,7 +209,7 @@ pub struct ServerProbe {
     pub tokens: Option<u64>,
     /// Names of the first tools.
     pub tool_names: Vec<String>,
-    /// True if it needs credentials.
+    /// True if `moongate login` is the next step.
     pub needs_login: bool,
     /// Reason why it cannot be used.
     pub fault: Option<ProbeFault>,

@@ -224,14 +224,16 @@ fn probe_lines(probe: &ServerProbe) -> Markup {
     ];
     let said = said.map(Option::unwrap_or_default).join(" ");
     html! {
-        @if probe.needs_login {
-            p class="outcome" {
-                (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "This server requires \
-                    a login: get a token, and set it in Headers." }
-        } @else if let Some(fault) = &probe.fault {
-            p class="outcome red" {
-                (StateIcon::of_call(CallState::Error).draw()) span {
-                    (VisibleText(&fault.message)) } }
+        @if let Some(fault) = &probe.fault {
+            @if probe.needs_login {
+                p class="outcome" {
+                    (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) span {
+                        (VisibleText(&fault.message)) } }
+            } @else {
+                p class="outcome red" {
+                    (StateIcon::of_call(CallState::Error).draw()) span {
+                        (VisibleText(&fault.message)) } }
+            }
             @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
         } @else {
             p class="outcome" {
@@ -396,6 +398,26 @@ mod tests {
             panel(&ServerPreview::default(), false)
                 .into_string()
                 .contains("No servers found")
+        );
+    }
+
+    #[test]
+    fn a_server_that_needs_a_login_shows_the_command() {
+        let message = "linear needs a login: moongate login linear";
+        let probe = ServerProbe {
+            needs_login: true,
+            fault: Some(ProbeFault {
+                message: message.to_owned(),
+                hint: "add it first".to_owned(),
+            }),
+            ..ServerProbe::default()
+        };
+        let html = probe_lines(&probe).into_string();
+        assert!(
+            html.contains(message)
+                && html.contains("add it first")
+                && !html.contains("outcome red"),
+            "{html}"
         );
     }
 }

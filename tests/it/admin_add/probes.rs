@@ -1,5 +1,6 @@
 //! Probes of new servers: what a preview learns from a server, and whom it never asks.
 
+use moongate_mock::{FaultAction, FaultRule};
 use serde_json::{Value, json};
 
 use super::{add, preview};
@@ -30,6 +31,34 @@ async fn a_probe_tells_how_a_server_answers() {
             !metrics.contains(&format!("server=\"{name}\"")),
             "a probe leaves no series"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_probe_tells_a_login_from_refused_credentials() {
+    for (status, headers, needs_login) in [
+        (401, json!({}), true),
+        (401, json!({ "Authorization": "Bearer wrong" }), false),
+        (403, json!({}), false),
+    ] {
+        let refusal = FaultAction::Status {
+            status,
+            headers: [("www-authenticate".to_owned(), "Bearer".to_owned())].into(),
+            body: String::new(),
+            content_type: None,
+        };
+        let locked = serve(legacy().with_fault(FaultRule::on("*", refusal))).await;
+        let edited = EditedGateway::start(Setup::new()).await;
+        let body = json!({ "url": locked.url, "headers": headers, "probe": true });
+        let server = preview(&edited, body).await["servers"][0].clone();
+        let probe = &server["probe"];
+        assert_eq!(probe["needs_login"], needs_login, "{server}");
+        let name = server["name"].as_str().unwrap();
+        let expected = match needs_login {
+            true => format!("{name} needs a login: moongate login {name}"),
+            false => format!("it answers with HTTP status {status}"),
+        };
+        assert_eq!(probe["fault"]["message"], expected, "{server}");
     }
 }
 
