@@ -277,25 +277,26 @@ async fn expired_credentials_show_in_the_state_and_a_single_refused_call_does_no
         }
         assert_eq!(gateway.status("a").await["state"], "ready");
     }
-    for (script, status) in [(legacy(), 401), (modern(), 403)] {
+    let login = "a needs a login: moongate login a";
+    for (script, status, text, reason) in [
+        (legacy(), 401, login, login),
+        (
+            modern(),
+            403,
+            "HTTP status 403",
+            "credentials are missing or refused",
+        ),
+    ] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         let client = gateway.client(Era::Legacy).await;
         mock.set_fault(refuse("*", status));
         let failure = client.call("a__sleep", json!({"ms": 0})).await.failure();
-        assert!(
-            failure.contains(&format!("HTTP status {status}")),
-            "{failure}"
-        );
+        assert!(failure.contains(text), "{failure}");
         let told = gateway.state("a", "needs_login").await;
-        assert!(
-            told["reason"]
-                .as_str()
-                .unwrap()
-                .contains("credentials are missing or refused"),
-            "{told}"
-        );
+        assert!(told["reason"].as_str().unwrap().contains(reason), "{told}");
+        assert_eq!(told["needs_login"], status == 401, "{told}");
         // Its tools are still listed, and whoever gave it good ones restarts it.
         assert!(client.tools().await.contains(&"a__add".to_owned()));
         mock.clear_faults();

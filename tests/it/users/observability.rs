@@ -559,7 +559,7 @@ async fn a_failure_with_a_well_known_cause_names_the_remedy() {
         (
             "login",
             "needs_login",
-            "OAuth login, which this version does not support; until it does, get a token",
+            "login needs a login: moongate login login",
         ),
         ("nothing", "backing_off", "is `url` complete?"),
         ("plain", "backing_off", "write http:// instead of https://"),
