@@ -113,7 +113,7 @@ pub(crate) fn redirect_address(base: &Url, issuer: &Url) -> Url {
 }
 
 /// True for a parameter of the request that is ours alone.
-pub(crate) fn is_own_parameter(name: &str) -> bool {
+pub fn is_own_parameter(name: &str) -> bool {
     OWN_PARAMETERS.contains(&name)
 }
 

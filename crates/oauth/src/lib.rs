@@ -37,7 +37,7 @@ mod untrusted_url;
 #[cfg(test)]
 mod tests;
 
-pub use authorization::{PendingLogin, callback_path};
+pub use authorization::{PendingLogin, callback_path, is_own_parameter};
 pub use authorization_response::AuthorizationResponse;
 pub use challenge::BearerChallenge;
 pub use command_source::CommandSource;
@@ -52,6 +52,7 @@ pub use login_folder::{GrantVersion, LoginFolder, RefreshLock};
 pub use registration::choose_client;
 pub use root_secret::{RootSecret, SecretError};
 pub use row_seal::RowSeal;
+pub use scope::is_scope;
 pub use secret_text::SecretText;
 pub use server_metadata::AuthorizationServer;
 pub use settings::{CommandSettings, LoginTarget, OAuthSettings, ServerAuth};

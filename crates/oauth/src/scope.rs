@@ -66,7 +66,7 @@ impl ScopeSet {
 }
 
 /// True for a scope that RFC 6749, section 3.3, allows.
-fn is_scope(text: &str) -> bool {
+pub fn is_scope(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
     !text.is_empty() && text.bytes().all(is_part)
 }
