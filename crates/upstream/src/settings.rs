@@ -9,6 +9,7 @@ use http::{HeaderName, HeaderValue};
 
 use crate::options::{ConnectionOptions, LiveOptions};
 use moongate_access::policy::ItemRules;
+use moongate_oauth::ServerAuth;
 use moongate_protocol::Era;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyChoice;
@@ -66,6 +67,10 @@ pub struct ServerPresentation {
 
 /// Target of a connection.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a server has one, and most servers have a URL"
+)]
 pub enum ConnectTarget {
     /// Child process that speaks over its standard streams.
     Stdio {
@@ -97,6 +102,8 @@ pub enum ConnectTarget {
         headers: Vec<(HeaderName, HeaderValue)>,
         /// Headers to forward from the client's request: the client's name, then the server's.
         forward_headers: Vec<(HeaderName, HeaderName)>,
+        /// Way to get the credential, where `headers` has none.
+        auth: ServerAuth,
         /// Proxy and trust on the path.
         network: NetworkSettings,
     },

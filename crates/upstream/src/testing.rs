@@ -20,6 +20,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStrea
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings, UpstreamRuntime};
+use moongate_oauth::ServerAuth;
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 
@@ -310,6 +311,7 @@ pub(super) fn settings_http() -> ServerSettings {
         socket: None,
         headers,
         forward_headers: Vec::new(),
+        auth: ServerAuth::default(),
         transport: HttpTransport::Streamable,
         network: NetworkSettings::default(),
     };

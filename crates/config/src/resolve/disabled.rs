@@ -5,6 +5,7 @@
 //! hold a secret of the environment.
 
 use moongate_gateway::DisabledServer;
+use moongate_oauth::ServerAuth;
 use moongate_transport::socket::SocketAddress;
 use moongate_upstream::{ConnectTarget, HttpTransport, NetworkSettings};
 
@@ -58,6 +59,7 @@ fn target(server: &Server) -> Option<ConnectTarget> {
                 transport,
                 headers,
                 forward_headers,
+                auth: ServerAuth::default(),
                 network,
             })
         }

@@ -20,6 +20,7 @@ use crate::lists::other_rows::{self, OtherRows};
 use crate::server_context::ServerContext;
 use crate::settings::{ConnectTarget, ServerSettings};
 use moongate_model::{ItemKind, McpServer, ServerDescription};
+use moongate_oauth::ServerAuth;
 use moongate_protocol::{Era, LegacyGreeting, SeenRequests};
 use moongate_session::store::{StateStore, StoreTable, unix_now};
 
@@ -329,6 +330,7 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
             url,
             transport,
             headers,
+            auth,
             ..
         } => {
             digest.add(b"http");
@@ -339,6 +341,7 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
                     .into_iter()
                     .for_each(|part| digest.add(part))
             });
+            digest.add_account(auth);
         }
     }
     digest.add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
@@ -355,17 +358,84 @@ impl PartsDigest {
         self.0.update(&(part.len() as u64).to_be_bytes());
         self.0.update(part);
     }
+
+    /// Adds the settings of `auth` that decide whose items a server shows. The default adds
+    /// nothing, so rows of versions without the key stay valid.
+    fn add_account(&mut self, auth: &ServerAuth) {
+        match auth {
+            ServerAuth::OAuth(settings) => {
+                let client = settings.client_id.as_deref();
+                let issuer = settings.issuer.as_ref().map(url::Url::as_str);
+                let scopes = settings.scopes.iter().flatten().map(String::as_str);
+                for part in client.into_iter().chain(issuer).chain(scopes) {
+                    self.add(part.as_bytes());
+                }
+            }
+            ServerAuth::Command(settings) => {
+                self.add(b"command");
+                self.add(settings.command.as_bytes());
+                settings
+                    .args
+                    .iter()
+                    .for_each(|arg| self.add(arg.as_bytes()));
+                for (name, value) in &settings.env {
+                    self.add(name.as_bytes());
+                    self.add(value.expose().as_bytes());
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::testing::settings_http;
     use crate::{NoSink, Upstream, UpstreamRuntime};
     use moongate_model::{ServerStart, UpstreamState};
+    use moongate_oauth::{CommandSettings, OAuthSettings, SecretText};
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
     const DAY: Duration = Duration::from_secs(86_400);
+
+    fn digest_with(auth: ServerAuth) -> String {
+        let mut settings = settings_http();
+        if let ConnectTarget::Http { auth: own, .. } = &mut settings.connect {
+            *own = auth;
+        }
+        settings_digest(&settings)
+    }
+
+    #[test]
+    fn another_account_has_other_lists() {
+        let client = |id: &str| {
+            ServerAuth::OAuth(OAuthSettings {
+                client_id: Some(id.to_owned()),
+                ..OAuthSettings::default()
+            })
+        };
+        let command = |account: &str, minutes: u64| {
+            ServerAuth::Command(CommandSettings {
+                command: "gh".to_owned(),
+                args: Vec::new(),
+                env: vec![("ACCOUNT".to_owned(), SecretText::new(account))],
+                ttl: Duration::from_secs(60 * minutes),
+            })
+        };
+        let accounts = [
+            ServerAuth::default(),
+            client("a"),
+            client("b"),
+            command("a", 1),
+            command("b", 1),
+        ];
+        let digests = BTreeSet::from(accounts.map(digest_with));
+        assert_eq!(digests.len(), 5);
+        assert!(digests.contains(&digest_with(command("a", 5))));
+    }
 
     fn settings(args: &[&str]) -> ServerSettings {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
