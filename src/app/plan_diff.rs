@@ -67,7 +67,7 @@ macro_rules! part {
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a
 /// restart.
-const PARTS: [PlanPart; 30] = [
+const PARTS: [PlanPart; 31] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
@@ -112,10 +112,18 @@ const PARTS: [PlanPart; 30] = [
     part!("gateway.tls", tls),
     PlanPart {
         key: "gateway.state",
-        // The file of the state has the port in its name, so a new address changes both.
-        differs: |from, to| from.state != to.state && from.listen == to.listen,
-        copy: |to, from| to.state.clone_from(&from.state),
+        // The file of the state has the port in its name, so a new address changes both. The folder
+        // for logins does not depend on it.
+        differs: |from, to| {
+            from.state != to.state && from.listen == to.listen
+                || from.login_folder != to.login_folder
+        },
+        copy: |to, from| {
+            to.state.clone_from(&from.state);
+            to.login_folder.clone_from(&from.login_folder);
+        },
     },
+    part!("egress.allow", egress),
     part!("gateway.reload.signal", reload.signal),
     part!("telemetry.log_format", log.json),
 ];
@@ -224,7 +232,16 @@ mod tests {
     fn every_key_has_a_part_of_the_plan() {
         let schema: Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
         let mut all = Vec::new();
-        for table in ["gateway", "names", "views", "auth", "admin", "telemetry"] {
+        let tables = [
+            "gateway",
+            "names",
+            "views",
+            "auth",
+            "admin",
+            "egress",
+            "telemetry",
+        ];
+        for table in tables {
             keys(&schema, &schema["properties"][table], table, &mut all);
         }
         assert!(all.len() > 25, "the keys were found: {all:?}");

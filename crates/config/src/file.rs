@@ -37,6 +37,8 @@ pub(super) struct ConfigFile {
     pub(super) auth: Auth,
     /// Who may use the admin listener, `gateway.admin`.
     pub(super) admin: Admin,
+    /// Private hosts that logins may reach.
+    pub(super) egress: EgressRules,
     /// What clients can make grow.
     pub(super) limits: LimitSettings,
     /// What the gateway reports about itself.
@@ -85,6 +87,17 @@ pub(super) struct View {
     pub(super) search: SearchSettings,
     /// Like `gateway.schema`, for this view. Default: `gateway.schema`.
     pub(super) schema: Option<Schemas>,
+}
+
+/// Private hosts that logins may reach.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub(super) struct EgressRules {
+    /// Hosts that logins may reach at a private address, or without TLS: `auth.internal`. Any port
+    /// is allowed.
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
+    pub(super) allow: Vec<String>,
 }
 
 /// What the gateway reports about itself.

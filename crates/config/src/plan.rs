@@ -1,6 +1,8 @@
 //! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does
 //! not know files, keys or spans. Invariant: each value has passed its checks.
 
+use std::path::PathBuf;
+
 use super::choices::DiscoveryMode;
 use super::file::NameSettings;
 use super::gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};
@@ -43,6 +45,11 @@ pub struct Plan {
     pub reload: ReloadSettings,
     /// Storage for state that outlives a restart.
     pub state: StoreSettings,
+    /// Folder of the state, whatever the port is: logins at servers are kept there. `None` if there
+    /// is no such folder, or nothing may be kept.
+    pub login_folder: Option<PathBuf>,
+    /// Hosts that a login may reach at private addresses and without TLS.
+    pub egress: Vec<String>,
     /// Form of tools' input schemas in lists.
     pub schema: SchemaStyle,
     /// Discovery of tools at the endpoint over everything.

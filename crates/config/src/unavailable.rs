@@ -108,11 +108,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ),
     ("audit", None, "remove it; refusals and failures are logged"),
     ("cluster", None, "remove it; gateways share no state"),
-    (
-        "egress",
-        None,
-        "remove it; Moongate connects only to what the config names",
-    ),
 ];
 
 #[cfg(test)]

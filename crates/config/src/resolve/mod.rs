@@ -8,6 +8,7 @@ mod access;
 mod admin;
 mod connect;
 mod disabled;
+mod egress;
 mod listen;
 mod log_levels;
 mod network;
@@ -43,13 +44,16 @@ impl PlanResolver<'_> {
         let input_timeout = file.gateway.times.input_timeout.0;
         let keys = self.keys(file);
         let sockets = self.sockets(&file.gateway);
+        let state_folder = self.state_folder(&file.gateway);
         self.check_system(&file.gateway);
         let plan = Plan {
             public_url: self.public_url(file),
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
             allowed_origins: self.origins(&file.gateway.allowed_origins),
             times: file.gateway.times.clone(),
-            state: self.state(&file.gateway, &listen),
+            state: self.state(&file.gateway, &listen, state_folder.as_deref()),
+            login_folder: state::login_folder(&file.gateway, state_folder),
+            egress: self.egress(&file.egress),
             schema: file.gateway.schema.style(),
             discovery: self.gateway_discovery(&file.gateway),
             names,

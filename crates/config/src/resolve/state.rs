@@ -16,11 +16,11 @@ use moongate_listener::ListenAddress;
 use moongate_session::store::StoreSettings;
 
 impl PlanResolver<'_> {
-    /// Resolves the file of the state. Gateways with different listeners each have their own.
-    pub(super) fn state(&mut self, gateway: &Gateway, listen: &[ListenAddress]) -> StoreSettings {
-        let path = ConfigPath::of(&["gateway", "state_dir"]);
-        let dir = match gateway.state_dir.as_deref().map(str::trim) {
+    /// Resolves the folder of the state.
+    pub(super) fn state_folder(&mut self, gateway: &Gateway) -> Option<PathBuf> {
+        match gateway.state_dir.as_deref().map(str::trim) {
             Some("") => {
+                let path = ConfigPath::of(&["gateway", "state_dir"]);
                 self.error(
                     ProblemKind::Value,
                     &path,
@@ -31,10 +31,21 @@ impl PlanResolver<'_> {
             }
             Some(dir) => Some(with_home(dir, self.env)),
             None => usual_folder(self.env, self.platform),
-        };
+        }
+    }
+
+    /// Resolves the file of the state in its folder. Gateways with different listeners each have
+    /// their own.
+    pub(super) fn state(
+        &mut self,
+        gateway: &Gateway,
+        listen: &[ListenAddress],
+        folder: Option<&Path>,
+    ) -> StoreSettings {
         let listener = listen.first().and_then(listener_name);
-        let file =
-            dir.map(|dir| dir.join(format!("state-{}.redb", listener.as_deref().unwrap_or("0"))));
+        let file = folder.map(|folder| {
+            folder.join(format!("state-{}.redb", listener.as_deref().unwrap_or("0")))
+        });
         match gateway.state {
             Some(StateKind::Memory) => StoreSettings::default(),
             Some(StateKind::Embedded) => {
@@ -66,6 +77,12 @@ impl PlanResolver<'_> {
             },
         }
     }
+}
+
+/// Returns the folder for logins. All gateways of a state folder share them, so it does not depend
+/// on the listener.
+pub(super) fn login_folder(gateway: &Gateway, folder: Option<PathBuf>) -> Option<PathBuf> {
+    folder.filter(|_| gateway.state != Some(StateKind::Memory))
 }
 
 /// Names a listener as part of a file's name. `None` if clients cannot find it after a restart.
@@ -130,6 +147,32 @@ fn absolute_path<'a>(env: &'a BTreeMap<String, String>, name: &str) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{LoadOptions, load};
+
+    /// Folder for logins of a config.
+    fn logins_of(text: &str) -> Option<PathBuf> {
+        let path = PathBuf::from("a.toml");
+        let options = LoadOptions {
+            paths: vec![path.clone()],
+            texts: [(path, text.to_owned())].into(),
+            env: [("HOME".to_owned(), "/home/ada".to_owned())].into(),
+            platform: Platform::LINUX,
+            ..LoadOptions::default()
+        };
+        load(&options).unwrap().plan.login_folder
+    }
+
+    #[test]
+    fn logins_are_in_the_state_folder_whatever_the_port_is() {
+        let usual = Some("/home/ada/.local/state/moongate".into());
+        for port in [0, 8080] {
+            let text = format!("[gateway]\nlisten = \"127.0.0.1:{port}\"\n");
+            assert_eq!(logins_of(&text), usual, "{port}");
+        }
+        let named = "[gateway]\nlisten = \"127.0.0.1:0\"\nstate_dir = \"~/kept\"\n";
+        assert_eq!(logins_of(named), Some("/home/ada/kept".into()));
+        assert_eq!(logins_of("[gateway]\nstate = \"memory\"\n"), None);
+    }
 
     #[test]
     fn the_usual_directory_is_that_of_the_system() {
