@@ -14,6 +14,7 @@ use moongate_listener::ListenAddress;
 use moongate_model::SharingMode;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 
+mod auth;
 mod clients;
 mod layers;
 mod odd_lines;
@@ -411,6 +412,7 @@ fn the_schema_describes_the_keys() {
         "mcpServers",
         "views",
         "auth",
+        "egress",
         "limits",
         "telemetry",
     ] {

@@ -41,9 +41,10 @@ const fn keys(
     }
 }
 
-const STRUCTS: [KeyStruct; 10] = [
+const STRUCTS: [KeyStruct; 11] = [
     keys(CONFIG, "Server", &["server"], RESOLVERS),
     keys(CONFIG, "ServerOptions", &["options"], RESOLVERS),
+    keys(CONFIG, "ServerLogin", &["login"], RESOLVERS),
     keys(OPTIONS, "LiveOptions", &["live"], RUNNERS),
     keys(OPTIONS, "ConnectionOptions", &["options"], RUNNERS),
     keys(OPTIONS, "ListOptions", &["lists", "limits"], RUNNERS),

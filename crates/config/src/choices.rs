@@ -74,6 +74,16 @@ impl ServerKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LoginKind {
+    /// A login in the browser, with `moongate login`.
+    OAuth,
+    /// A program that prints a token.
+    Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Schemas {
     /// As the servers define them.

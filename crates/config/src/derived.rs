@@ -332,7 +332,7 @@ impl<'a> KeyTable<'a> {
         } else {
             ""
         };
-        let default = self.cell(key);
+        let default = self.cell(key, rule);
         let kind = self.kind(rule);
         format!(
             "| `{key}`{mark} | {kind} | {default} | {} |\n",
@@ -347,7 +347,7 @@ impl<'a> KeyTable<'a> {
             let metrics = metrics_of_limit(rule).unwrap_or_default();
             Some(format!(
                 "| `{key}` | {} | {metrics} | {} |\n",
-                self.cell(key),
+                self.cell(key, rule),
                 at_limit.trim_end_matches('.').replace('\n', " ")
             ))
         });
@@ -369,9 +369,14 @@ impl<'a> KeyTable<'a> {
         incomplete.collect()
     }
 
-    /// Default of a key. Tables have theirs in their own rows.
-    fn cell(&self, key: &str) -> String {
-        match &self.default[key] {
+    /// Default of a key: that of its table, or its own in a table that has none. Tables have theirs
+    /// in their own rows.
+    fn cell(&self, key: &str, rule: &Value) -> String {
+        let default = match &self.default[key] {
+            Value::Null => &rule["default"],
+            default => default,
+        };
+        match default {
             Value::Null | Value::Object(_) => String::new(),
             default => format!("`{default}`"),
         }

@@ -12,7 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::choices::{ServerKind, Transport};
+use super::choices::{LoginKind, ServerKind, Transport};
+use moongate_units::DurationSetting;
 use moongate_upstream::{ConnectionOptions, LiveOptions};
 
 /// One server: one of `url`, `command`, `tcp` and `unix`.
@@ -37,6 +38,10 @@ pub(super) struct Server {
     /// name.
     #[cfg_attr(test, schemars(extend("x-operator" = "power")))]
     pub(super) forward_headers: Option<BTreeMap<String, String>>,
+    /// How Moongate gets the credential for `url`. Not needed where `moongate login NAME` is
+    /// enough.
+    #[cfg_attr(test, schemars(extend("x-operator" = "power")))]
+    pub(super) auth: Option<ServerLogin>,
     /// The program to start. It speaks MCP over stdin and stdout.
     #[cfg_attr(test, schemars(extend("x-operator" = "power")))]
     pub(super) command: Option<String>,
@@ -70,6 +75,60 @@ pub(super) struct Server {
     pub(super) description: Option<String>,
     #[serde(flatten)]
     pub(super) options: ServerOptions,
+}
+
+/// How Moongate gets the credential for a server.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub(super) struct ServerLogin {
+    /// `"oauth"`: a login, with `moongate login NAME`. `"command"`: a program prints a token.
+    #[serde(rename = "type")]
+    pub(super) kind: LoginKind,
+    /// A client that you registered at the authorization server. Default: Moongate registers
+    /// itself.
+    #[cfg_attr(test, schemars(length(min = 1)))]
+    pub(super) client_id: Option<String>,
+    /// The client's secret, from a variable or a file: `${GITHUB_CLIENT_SECRET}`.
+    #[cfg_attr(test, schemars(length(min = 1)))]
+    pub(super) client_secret: Option<String>,
+    /// The `https://` URL of a client metadata document, which is then the client's id.
+    pub(super) client_id_url: Option<String>,
+    /// The authorization server that the client is for. Default: that of the first login.
+    pub(super) issuer: Option<String>,
+    /// The scopes to ask for. Default: those that the server names.
+    pub(super) scopes: Option<Vec<String>>,
+    /// `false`: logins leave out `resource`, which some authorization servers refuse.
+    pub(super) resource: bool,
+    /// More parameters for the login page: `{ access_type = "offline" }`.
+    pub(super) params: BTreeMap<String, String>,
+    /// With `type = "command"`: the program to run. It prints a token, and nothing else.
+    pub(super) command: Option<String>,
+    /// That program's arguments.
+    pub(super) args: Vec<String>,
+    /// Variables for that program, besides the usual ones.
+    pub(super) env: BTreeMap<String, String>,
+    /// How long its token is used before the program runs again. After a 401, it runs at once.
+    pub(super) ttl: DurationSetting,
+}
+
+impl Default for ServerLogin {
+    fn default() -> Self {
+        ServerLogin {
+            kind: LoginKind::OAuth,
+            client_id: None,
+            client_secret: None,
+            client_id_url: None,
+            issuer: None,
+            scopes: None,
+            resource: true,
+            params: BTreeMap::new(),
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            ttl: DurationSetting::minutes(10),
+        }
+    }
 }
 
 /// Settings that every server has. Those of `LiveOptions` and `ConnectionOptions` hold as they are

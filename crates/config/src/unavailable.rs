@@ -17,19 +17,24 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
         "remove it; there is a worker for each core",
     ),
     (
-        "servers.*.auth",
+        "servers.*.auth.type",
+        Some("client_credentials"),
+        "use \"command\" with a program that gets the token",
+    ),
+    (
+        "servers.*.auth.per",
         None,
-        "remove it; send a fixed credential with `headers`",
+        "remove it; everybody uses the server with the same login",
     ),
     (
         "servers.*.oauth",
         None,
-        "remove it; send a fixed credential with `headers`",
+        "use `auth`, or only `moongate login`",
     ),
     (
         "servers.*.headersHelper",
         None,
-        "remove it; send a fixed credential with `headers`",
+        "use `auth` with `type = \"command\"`",
     ),
     ("servers.*.pin", None, "remove it"),
     ("servers.*.pin_new", None, "remove it"),

@@ -129,6 +129,8 @@ fn heading(path: &str) -> String {
         .strip_prefix("defaults.")
         .or(path.strip_prefix("servers.NAME."))
     {
+        // The gateway has a table of this name, too.
+        Some("auth") => format!("`{path}`"),
         Some(own) => format!("`{own}`"),
         None if path.starts_with('[') || !path.contains('.') || path.ends_with(".NAME") => {
             format!("`[{path}]`")

@@ -11,6 +11,7 @@ use super::super::problem::ProblemKind;
 use super::super::resolve;
 use super::super::schema::{ConfigSchema, SchemaRule};
 use super::super::tree::{ConfigNode, ConfigValue};
+use super::client::SERVERS;
 use super::command_line::split;
 use super::entry::{ClientEntry, type_of};
 
@@ -141,6 +142,9 @@ impl ClientEntry<'_> {
 
     /// Leaves out what means nothing here, or is of a kind that the server is not.
     pub(super) fn leave_out_harmless(&mut self) {
+        for key in LOGINS {
+            self.leave_out_login(key);
+        }
         self.choose_way();
         self.protocol_as_type();
         self.members_without_text();
@@ -154,9 +158,7 @@ impl ClientEntry<'_> {
         let keys = keys.unwrap_or_default();
         let written: Vec<String> = self.table.keys().cloned().collect();
         for key in written {
-            if LOGINS.contains(&key.as_str()) {
-                self.leave_out_login(&key);
-            } else if !keys.contains(&key.as_str()) {
+            if !keys.contains(&key.as_str()) {
                 self.leave_out_unknown(&key);
             } else if !RULES.contains(&key.as_str()) && !self.is_usable(&key) {
                 self.leave_out_value(&key);
@@ -287,6 +289,9 @@ impl ClientEntry<'_> {
 
     /// Leaves out a login that only the client makes. Nothing of it is run.
     fn leave_out_login(&mut self, key: &str) {
+        if self.is_own_login(key) {
+            return;
+        }
         let Some(node) = self.table.remove(key) else {
             return;
         };
@@ -295,10 +300,17 @@ impl ClientEntry<'_> {
             "`{path}` is a login that only {} can use, so it is ignored",
             self.format.title
         );
-        let fix = "if the server needs a credential, send it with `headers`";
+        let fix = "if the server needs a login, run `moongate login NAME`, or send a credential \
+                   with `headers`";
         self.faults
             .for_setting(&path)
             .warn(ProblemKind::UnknownKey, node.key, message, fix);
+    }
+
+    /// True for `auth` in our form, in a file that may be ours.
+    fn is_own_login(&self, key: &str) -> bool {
+        let node = self.table.get(key).filter(|_| key == "auth");
+        *self.format == SERVERS && node.is_some_and(|node| accepts_setting("x", key, node))
     }
 
     fn leave_out_unknown(&mut self, key: &str) {

@@ -159,6 +159,14 @@ mod tests {
         for (key, value) in [
             ("forward_headers", json!({})),
             ("allow_metadata", json!(false)),
+            (
+                "auth",
+                json!({ "type": "command", "command": "gh", "args": ["auth", "token"] }),
+            ),
+            (
+                "auth",
+                json!({ "client_id": "x", "client_secret": "${SECRET}" }),
+            ),
         ] {
             assert_eq!(
                 guarded(json!({ "url": "https://a.example", key: value })).as_deref(),
@@ -210,6 +218,7 @@ mod tests {
             [
                 "allow_metadata",
                 "args",
+                "auth",
                 "ca",
                 "command",
                 "cwd",

@@ -3,6 +3,7 @@
 //! Owns the settings of each way, and the conflicts between them. Does not connect, and leaves the
 //! settings that every server has to `server`. Invariant: a server has exactly one way.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
@@ -32,7 +33,14 @@ const RESERVED: [&str; 10] = [
 /// Ways to reach a server. The lists below have the settings of one way each.
 const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
 /// Settings of a server with `url` alone.
-pub(crate) const URL_ONLY: [&str; 5] = ["headers", "forward_headers", "transport", "proxy", "ca"];
+pub(crate) const URL_ONLY: [&str; 6] = [
+    "headers",
+    "forward_headers",
+    "auth",
+    "transport",
+    "proxy",
+    "ca",
+];
 /// Settings of a server with `command` alone.
 pub(crate) const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
@@ -199,29 +207,49 @@ impl PlanResolver<'_> {
         server: &Server,
         path: &ConfigPath,
     ) -> Option<ConnectTarget> {
-        let key = path.key("command");
+        let program = (command, server.args.is_some());
+        let purpose = "name the program that starts the server";
+        self.check_program(&path.key("command"), program, purpose);
+        let env = server.env.clone().unwrap_or_default();
+        self.check_variables(&path.key("env"), &env);
+        Some(ConnectTarget::Stdio {
+            command: command.to_owned(),
+            args: server.args.clone().unwrap_or_default(),
+            env: env.into_iter().collect(),
+            cwd: server.cwd.as_ref().map(|folder| self.below_home(folder)),
+        })
+    }
+
+    /// Reports a program that cannot be started as it is written. The second part of `program` is
+    /// true if it has arguments. `purpose` is the fix for an empty name.
+    pub(super) fn check_program(
+        &mut self,
+        key: &ConfigPath,
+        (command, has_args): (&str, bool),
+        purpose: &str,
+    ) {
         if command.trim().is_empty() {
             self.error(
                 ProblemKind::Value,
-                &key,
+                key,
                 format!("`{key}` is empty"),
-                "name the program that starts the server",
+                purpose,
             );
-        } else if command.contains(char::is_whitespace)
-            && server.args.is_none()
-            && !command.contains('/')
-        {
+        } else if command.contains(char::is_whitespace) && !has_args && !command.contains('/') {
             let message = format!("`{key}` must be a program, not a shell command line");
             self.error(
                 ProblemKind::Value,
-                &key,
+                key,
                 message,
                 "move the arguments to `args`",
             );
         }
-        let env = server.env.clone().unwrap_or_default();
-        for (name, value) in &env {
-            let path = path.key("env").key(name);
+    }
+
+    /// Reports variables that no program can get.
+    pub(super) fn check_variables(&mut self, path: &ConfigPath, env: &BTreeMap<String, String>) {
+        for (name, value) in env {
+            let path = path.key(name);
             // An environment is a list of `NAME=value` strings that end with a zero byte.
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 let message = format!("`{path}` cannot be an environment variable");
@@ -233,12 +261,6 @@ impl PlanResolver<'_> {
                 );
             }
         }
-        Some(ConnectTarget::Stdio {
-            command: command.to_owned(),
-            args: server.args.clone().unwrap_or_default(),
-            env: env.into_iter().collect(),
-            cwd: server.cwd.as_ref().map(|folder| self.below_home(folder)),
-        })
     }
 
     /// Expands `~/`, which a shell would do.
@@ -287,6 +309,7 @@ impl PlanResolver<'_> {
             let to = self.header_name(&path, to);
             forward_headers.extend(from.zip(to));
         }
+        let auth = self.server_auth(server, path);
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
         let network = NetworkSettings::default();
@@ -296,6 +319,7 @@ impl PlanResolver<'_> {
             transport,
             headers,
             forward_headers,
+            auth,
             network,
         })
     }

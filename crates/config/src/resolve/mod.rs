@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod auth;
 mod connect;
 mod disabled;
 mod egress;

@@ -1,0 +1,166 @@
+//! Credentials for servers: how `auth` is resolved, who takes it for a change, and where its
+//! secrets are.
+
+use moongate_oauth::{CommandSettings, OAuthSettings, SecretText, ServerAuth};
+use url::Url;
+
+use super::*;
+
+/// `auth` of the only server of a config.
+fn auth_of(lines: &str) -> ServerAuth {
+    let text = format!("[servers.a]\nurl = \"https://a.example/mcp\"\n{lines}\n");
+    auth_in(&plan(
+        &[("moongate.toml", &text)],
+        &[("SECRET", "hush-client")],
+    ))
+}
+
+fn auth_in(plan: &Plan) -> ServerAuth {
+    let ConnectTarget::Http { auth, .. } = &plan.servers[0].connect else {
+        panic!("{:?}", plan.servers);
+    };
+    auth.clone()
+}
+
+#[test]
+fn a_server_without_auth_can_be_logged_in_to() {
+    let default = ServerAuth::OAuth(OAuthSettings::default());
+    for lines in ["", "auth = {}", "auth = { type = \"oauth\" }"] {
+        assert_eq!(auth_of(lines), default, "{lines}");
+    }
+}
+
+#[test]
+fn a_login_has_the_settings_of_the_config() {
+    let auth = auth_of(
+        r#"
+        [servers.a.auth]
+        client_id = "moongate"
+        client_secret = "${SECRET}"
+        issuer = "http://127.0.0.1:9000"
+        scopes = ["read", "write"]
+        resource = false
+        params = { access_type = "offline", prompt = "" }
+        "#,
+    );
+    let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let expected = OAuthSettings {
+        client_id: Some("moongate".to_owned()),
+        client_secret: Some(SecretText::new("hush-client")),
+        client_id_url: None,
+        issuer: Some(Url::parse("http://127.0.0.1:9000").unwrap()),
+        scopes: Some(vec!["read".to_owned(), "write".to_owned()]),
+        sends_resource: false,
+        params: BTreeMap::from([("access_type", "offline"), ("prompt", "")].map(pair)),
+    };
+    assert_eq!(auth, ServerAuth::OAuth(expected));
+    let document = auth_of("auth = { client_id_url = \"https://example.com/client.json\" }");
+    let expected = OAuthSettings {
+        client_id_url: Some(Url::parse("https://example.com/client.json").unwrap()),
+        ..OAuthSettings::default()
+    };
+    assert_eq!(document, ServerAuth::OAuth(expected));
+}
+
+#[test]
+fn a_command_has_the_settings_of_the_config() {
+    let auth = auth_of(
+        r#"
+        [servers.a.auth]
+        type = "command"
+        command = "gh"
+        args = ["auth", "token"]
+        env = { A = "${SECRET}" }
+        "#,
+    );
+    let expected = CommandSettings {
+        command: "gh".to_owned(),
+        args: vec!["auth".to_owned(), "token".to_owned()],
+        env: vec![("A".to_owned(), SecretText::new("hush-client"))],
+        ttl: Duration::from_secs(600),
+    };
+    assert_eq!(auth, ServerAuth::Command(expected));
+}
+
+#[test]
+fn a_websocket_may_have_auth() {
+    let text = "[servers.a]\nurl = \"wss://a.example/mcp\"\nauth = { client_id = \"x\" }\n";
+    let auth = auth_in(&plan(&[("moongate.toml", text)], &[]));
+    let ServerAuth::OAuth(settings) = auth else {
+        panic!("{auth:?}");
+    };
+    assert_eq!(settings.client_id.as_deref(), Some("x"));
+}
+
+#[test]
+fn secrets_of_auth_are_shown_nowhere() {
+    let text = r#"
+        [servers.a]
+        url = "https://a.example/mcp"
+        auth = { client_id = "shown-client", client_secret = "hush-literal" }
+        [servers.b]
+        url = "https://b.example/mcp"
+        auth = { type = "command", command = "gh", env = { A = "hush-value", GH_TOKEN = "hush-2" } }
+        [servers.c]
+        url = "https://c.example/mcp"
+        auth = { client_id = "x", client_secret = "${SECRET}" }
+        "#;
+    let loaded = load_texts(&[("moongate.toml", text)], &[("SECRET", "hush-variable")]).unwrap();
+    let printed = loaded.print();
+    assert!(printed.contains("shown-client"), "{printed}");
+    for shown in [printed, format!("{:?}", loaded.plan)] {
+        assert!(!shown.contains("hush"), "{shown}");
+    }
+}
+
+#[test]
+fn a_changed_auth_is_another_connection() {
+    let server = |lines: &str| {
+        let text = format!("[servers.a]\nurl = \"https://a.example/mcp\"\n{lines}\n");
+        let plan = plan(&[("moongate.toml", &text)], &[]);
+        plan.servers[0].clone()
+    };
+    let before = server("auth = { client_id = \"x\" }");
+    assert_eq!(
+        before,
+        server("auth = { type = \"oauth\", client_id = \"x\" }")
+    );
+    for lines in ["", "auth = { client_id = \"y\" }"] {
+        assert!(!before.same_connection(&server(lines)), "{lines}");
+    }
+}
+
+#[test]
+fn auth_of_a_client_s_file_is_ours_only_in_our_form() {
+    let load_json = |name: &str, auth: &str| {
+        let text =
+            format!(r#"{{"servers": {{"a": {{"url": "https://a.example/", "auth": {auth}}}}}}}"#);
+        let loaded = load_texts(&[(name, &text)], &[]).unwrap();
+        let warned = loaded.warnings.iter().any(|it| it.message.contains("auth"));
+        (auth_in(&loaded.plan), warned)
+    };
+    let ours = r#"{"type": "command", "command": "gh"}"#;
+    let (auth, warned) = load_json("moongate.json", ours);
+    assert!(
+        matches!(auth, ServerAuth::Command(_)) && !warned,
+        "{auth:?}"
+    );
+    let theirs = r#"{"CLIENT_ID": "x", "CLIENT_SECRET": "y"}"#;
+    // An editor's file is never ours, so that nothing of it runs.
+    for (name, auth) in [
+        ("moongate.json", theirs),
+        ("moongate.json", "\"oauth\""),
+        ("mcp.json", theirs),
+        ("mcp.json", ours),
+    ] {
+        let found = load_json(name, auth);
+        assert_eq!(found, (ServerAuth::default(), true), "{name} {auth}");
+    }
+}
+
+#[test]
+fn hosts_of_egress_are_compared_as_urls_have_them() {
+    let text = "[egress]\nallow = [\"Auth.Internal\", \"10.0.0.7\", \"[::1]\", \"fd00::7\"]\n";
+    let plan = plan(&[("moongate.toml", text)], &[]);
+    assert_eq!(plan.egress, ["auth.internal", "10.0.0.7", "::1", "fd00::7"]);
+}
