@@ -38,6 +38,8 @@ pub struct ParsedServer {
     pub notes: Vec<String>,
     /// True if the server cannot be used.
     pub is_broken: bool,
+    /// True if the client's entry logged in by itself, which is the gateway's part from now on.
+    pub needs_login: bool,
 }
 
 impl ParsedServer {
@@ -179,6 +181,7 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
             masked: members(masked),
             notes,
             is_broken: was_broken || !is_usable,
+            needs_login: false,
         });
     }
     Ok(ParsedServers {

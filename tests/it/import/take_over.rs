@@ -198,28 +198,34 @@ async fn a_client_whose_entry_reaches_a_part_keeps_its_servers() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_logs_in_stays_a_program_and_its_client_keeps_it_until_it_is_ready() {
+async fn a_bridge_that_logs_in_becomes_its_url_and_its_client_keeps_it_until_it_is_ready() {
     let home = UserHome::new();
     home.write(
         "work/moongate.toml",
         "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n",
     );
+    let locked = locked_server().await;
     let bridge = json!({ "command": "/nonexistent/npx",
-        "args": ["-y", "mcp-remote", "https://a.example/sse"] });
+        "args": ["-y", "mcp-remote", locked.url, "--allow-http"] });
     let text = json!({ "mcpServers": { "tracker": bridge } }).to_string();
     home.write(".cursor/mcp.json", &text);
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert_eq!(home.read(".cursor/mcp.json"), text, "{}", ran.err);
     assert!(
-        ran.out
-            .contains("`mcp-remote` stays, since it logs in by itself"),
+        ran.out.contains("next step: `moongate login tracker`"),
         "{}",
         ran.out
     );
+    assert!(
+        ran.err
+            .contains("tracker needs a login: moongate login tracker"),
+        "{}",
+        ran.err
+    );
     let config = home.read("work/moongate.toml");
     assert!(
-        config.contains("command = \"/nonexistent/npx\"") && !config.contains("url ="),
+        config.contains(&format!("url = \"{}\"", locked.url)) && !config.contains("command ="),
         "{config}"
     );
 }

@@ -37,5 +37,6 @@ fn entry_below(wrapper: &str, name: &str, settings: Map<String, Value>) -> Parse
         masked: Map::new(),
         notes: vec!["it cannot be read".to_owned()],
         is_broken: true,
+        needs_login: false,
     })
 }

@@ -71,37 +71,16 @@ pub fn plan_import(
     let mut unused = UnusedNames::new(known.iter().map(|server| server.name.clone()));
     let mut found: Vec<(usize, (String, ParsedServer))> = found.into_iter().enumerate().collect();
     // Of entries for one server, the first that is looked at is the one that gets imported.
-    found.sort_by_key(|(_, (_, server))| rank(&server.settings, variables));
+    found.sort_by_key(|(_, (_, server))| rank(server, variables));
     let mut rows: Vec<(usize, ImportRow)> = Vec::new();
     for (at, (origin, mut server)) in found {
-        let near = taken.nearest(&server.settings);
+        let near = taken.nearest(&server);
         let state = match near {
             _ if own.leads_here(&server.settings) => ImportState::Own,
             _ if server.is_broken => ImportState::Broken,
             Some((same, lacks)) if lacks.is_empty() => {
-                if is_off(&same.settings) && !is_off(&server.settings) {
-                    server.notes.push(format!(
-                        "`{}` is switched off, but this one is on",
-                        same.name
-                    ));
-                }
-                if let (Some(fixed), None) = (
-                    fixed_transport(&same.settings),
-                    fixed_transport(&server.settings),
-                ) {
-                    server.notes.push(format!(
-                        "`{}` connects only by `{fixed}`, but this one does not",
-                        same.name
-                    ));
-                }
-                if same.settings.contains_key("url") && RemoteBridge::of(&server.settings).is_some()
-                {
-                    let note = format!(
-                        "if `{}` needs a login, give it this command instead of its URL",
-                        same.name
-                    );
-                    server.notes.push(note);
-                }
+                let notes = differences(same, &server);
+                server.notes.extend(notes);
                 ImportState::Same {
                     name: same.name.clone(),
                 }
@@ -109,6 +88,10 @@ pub fn plan_import(
             other => {
                 let from = server.name.clone();
                 server.name = unused.take(&from);
+                if server.needs_login {
+                    let note = format!("next step: `moongate login {}`", server.name);
+                    server.notes.push(note);
+                }
                 match other.map(|(near, lacks)| (near.name.clone(), lacks)) {
                     Some((name, lacks)) => ImportState::Differs { name, lacks },
                     None => {
@@ -140,21 +123,46 @@ pub fn plan_import(
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
+/// Says how an entry of the config differs from another one for its server.
+fn differences(known: &KnownServer, found: &ParsedServer) -> Vec<String> {
+    let name = &known.name;
+    let mut notes = Vec::new();
+    if is_off(&known.settings) && !is_off(&found.settings) {
+        notes.push(format!("`{name}` is switched off, but this one is on"));
+    }
+    if let (Some(fixed), None) = (
+        fixed_transport(&known.settings),
+        fixed_transport(&found.settings),
+    ) {
+        notes.push(format!(
+            "`{name}` connects only by `{fixed}`, but this one does not"
+        ));
+    }
+    let had_login = found.needs_login || RemoteBridge::of(&found.settings).is_some();
+    if had_login && known.settings.contains_key("url") {
+        notes.push(format!(
+            "if `{name}` needs a login, run `moongate login {name}`"
+        ));
+    }
+    notes
+}
+
 /// Rank of an entry among those for one server. The lowest comes first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct EntryRank {
     is_off: bool,
     /// Without its key, a server may refuse the gateway.
     headers: Reverse<usize>,
-    /// So may it without the login that a bridge has.
-    is_url: bool,
+    /// So may it without a login, and only the entry of a bridge shows that it needs one.
+    is_plain_url: bool,
     has_unset: bool,
     /// A server without this transport fails, and an open entry tries both.
     has_fixed_transport: bool,
 }
 
 /// Ranks an entry among those for one server: the one that most likely works comes first.
-fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> EntryRank {
+fn rank(server: &ParsedServer, variables: &BTreeMap<String, String>) -> EntryRank {
+    let settings = &server.settings;
     EntryRank {
         is_off: is_off(settings),
         headers: Reverse(
@@ -163,7 +171,7 @@ fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> 
                 .and_then(Value::as_object)
                 .map_or(0, Map::len),
         ),
-        is_url: settings.contains_key("url"),
+        is_plain_url: settings.contains_key("url") && !server.needs_login,
         has_unset: has_unset(settings, variables),
         has_fixed_transport: fixed_transport(settings).is_some(),
     }

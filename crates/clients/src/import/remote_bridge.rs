@@ -1,7 +1,7 @@
 //! Bridges that clients start to reach a server over HTTP.
 //!
-//! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: a bridge that
-//! may log in by itself stays a program, since nobody else has its login.
+//! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: a bridge stays a
+//! program if the URL would lose one of its settings, or if a credential is missing in a header.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,16 +11,14 @@ use serde_json::{Map, Value};
 use super::client_entry::converted_entry;
 use super::runner::{Runner, program_name};
 
-/// Flags with a value that mean nothing where a header has the credential.
-const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callback-port"];
+/// Flags with a value that are about the bridge's page for logins.
+const LOGIN_PAGE: [&str; 3] = ["--host", "--auth-timeout", "--callback-port"];
+/// Flag with what a login is for. It means nothing where a header has the credential.
+const RESOURCE: &str = "--resource";
+/// Variable with the folder of the bridge's logins. Another folder is another account.
+const LOGIN_FOLDER: &str = "MCP_REMOTE_CONFIG_DIR";
 /// Variables that change nothing of the connection.
-const HARMLESS: [&str; 5] = [
-    "PATH",
-    "HOME",
-    "DEBUG",
-    "NODE_NO_WARNINGS",
-    "MCP_REMOTE_CONFIG_DIR",
-];
+const HARMLESS: [&str; 4] = ["PATH", "HOME", "DEBUG", "NODE_NO_WARNINGS"];
 /// Words before `key` in the names of headers that are credentials.
 const KEY_KINDS: [&str; 5] = ["api", "access", "auth", "private", "subscription"];
 /// Values that are not secrets, though they are where one should be.
@@ -39,8 +37,42 @@ pub(super) struct RemoteBridge<'a> {
     env: Vec<(&'a str, &'a str)>,
 }
 
-/// Replaces an entry that starts `mcp-remote` by the server behind it, if a header has the
-/// credential.
+/// Way in which a bridge proves who calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallerProof {
+    /// A header has the credential.
+    Header,
+    /// It logs in.
+    Login,
+}
+
+impl CallerProof {
+    /// Reads the headers of a bridge. `None`: a header should have a credential, and has none yet.
+    fn of(headers: &Map<String, Value>) -> Option<Self> {
+        let mut credentials = headers
+            .iter()
+            .filter(|(name, _)| names_credential(&name.to_ascii_lowercase()))
+            .map(|(_, value)| has_secret(value.as_str().unwrap_or_default()))
+            .peekable();
+        if credentials.peek().is_none() {
+            return Some(CallerProof::Login);
+        }
+        credentials
+            .any(|is_secret| is_secret)
+            .then_some(CallerProof::Header)
+    }
+
+    /// Says why the program is not needed.
+    fn note(self) -> &'static str {
+        match self {
+            CallerProof::Header => "`mcp-remote` is not needed: Moongate sends its header itself",
+            CallerProof::Login => "`mcp-remote` is not needed: Moongate logs in to the URL itself",
+        }
+    }
+}
+
+/// Replaces an entry that starts `mcp-remote` by the server behind it. The gateway sends its
+/// headers, or logs in.
 pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
     let Some(bridge) = RemoteBridge::of(&server.settings) else {
         return server;
@@ -51,16 +83,13 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
             .push("`mcp-remote` stays, since its headers are too long".to_owned());
         return server;
     };
-    if !headers
-        .iter()
-        .any(|(name, value)| is_credential(name, value))
-    {
+    let Some(proof) = CallerProof::of(&headers) else {
         server
             .notes
-            .push("`mcp-remote` stays, since it logs in by itself".to_owned());
+            .push("`mcp-remote` stays, since its header has no credential yet".to_owned());
         return server;
-    }
-    let Some(mut settings) = bridge.settings(headers) else {
+    };
+    let Some(mut settings) = bridge.settings(headers, proof) else {
         server.notes.push(
             "`mcp-remote` stays, since some of its settings have no equivalent here".to_owned(),
         );
@@ -79,10 +108,9 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
     let mut plain = converted_entry(&server.name, settings);
     plain.source_name = server.source_name;
     plain.notes = server.notes;
-    plain
-        .notes
-        .push("`mcp-remote` is not needed: Moongate sends its header itself".to_owned());
+    plain.notes.push(proof.note().to_owned());
     plain.is_broken |= server.is_broken;
+    plain.needs_login = proof == CallerProof::Login;
     plain
 }
 
@@ -165,17 +193,21 @@ impl<'a> RemoteBridge<'a> {
     }
 
     /// Settings of the server behind it. `None` if a flag or a variable has no equal.
-    fn settings(&self, headers: Map<String, Value>) -> Option<Map<String, Value>> {
+    fn settings(
+        &self,
+        headers: Map<String, Value>,
+        proof: CallerProof,
+    ) -> Option<Map<String, Value>> {
+        let has_header = proof == CallerProof::Header;
         let used: HashSet<&str> = self
             .flags
             .iter()
             .flat_map(|flag| flag.split("${").skip(1))
             .filter_map(name_in)
             .collect();
-        let is_env_known = self
-            .env
-            .iter()
-            .all(|&(name, _)| HARMLESS.contains(&name) || used.contains(name));
+        let is_env_known = self.env.iter().all(|&(name, _)| {
+            HARMLESS.contains(&name) || used.contains(name) || has_header && name == LOGIN_FOLDER
+        });
         if !self.runs_here || !is_env_known {
             return None;
         }
@@ -190,13 +222,17 @@ impl<'a> RemoteBridge<'a> {
                     _ => {}
                 },
                 "--allow-http" | "--debug" | "--silent" => {}
-                flag if IGNORED.contains(&flag) => drop(words.next()),
+                RESOURCE if !has_header => return None,
+                RESOURCE => drop(words.next()),
+                flag if LOGIN_PAGE.contains(&flag) => drop(words.next()),
                 // The port of its login page.
                 port if port.parse::<u16>().is_ok() => {}
                 _ => return None,
             }
         }
-        out.insert("headers".to_owned(), Value::Object(headers));
+        if !headers.is_empty() {
+            out.insert("headers".to_owned(), Value::Object(headers));
+        }
         Some(out)
     }
 }
@@ -270,10 +306,13 @@ fn runs_here(words: &[&str]) -> bool {
     }
 }
 
-/// True if a header surely proves who calls. In doubt the bridge stays, which may log in by itself:
-/// a value that only looks random, or a name that other headers have, too, proves nothing.
-fn is_credential(name: &str, value: &Value) -> bool {
-    names_credential(&name.to_ascii_lowercase()) && has_secret(value.as_str().unwrap_or_default())
+/// True if an entry has a header that is a credential.
+pub(super) fn has_credential_header(settings: &Map<String, Value>) -> bool {
+    let headers = settings.get("headers").and_then(Value::as_object);
+    headers
+        .into_iter()
+        .flat_map(Map::keys)
+        .any(|name| names_credential(&name.to_ascii_lowercase()))
 }
 
 /// True if headers of this name, in small letters, are credentials.
@@ -378,14 +417,17 @@ mod tests {
         }
     }
 
-    fn is_unwrapped(header: &str) -> bool {
-        unwrapped(&bridge_to(header), &Map::new())
+    /// What becomes of a bridge with this header: true if it needs a login, and `None` if it stays.
+    fn login_of(header: &str) -> Option<bool> {
+        let found = unwrapped(&bridge_to(header), &Map::new());
+        found
             .settings
             .contains_key("url")
+            .then_some(found.needs_login)
     }
 
     #[test]
-    fn only_a_sure_credential_takes_the_bridge_away() {
+    fn only_a_doubtful_credential_leaves_the_bridge() {
         for header in [
             "Authorization: Bearer ghp_0123",
             "X-API-Key: k",
@@ -395,7 +437,7 @@ mod tests {
             "X-Client-Secret: s",
             "Authorization: ${input:token}",
         ] {
-            assert!(is_unwrapped(header), "{header}");
+            assert_eq!(login_of(header), Some(false), "{header}");
         }
         for header in [
             "X-Routing-Key: eu",
@@ -403,13 +445,17 @@ mod tests {
             "CF-Account-Id: 0123456789abcdef0123456789abcdef",
             "X-Tenant: acme",
             "X-Token-Type: user",
+        ] {
+            assert_eq!(login_of(header), Some(true), "{header}");
+        }
+        for header in [
             "Authorization: Bearer",
             "Authorization: Bearer undefined",
             "Authorization: Bearer <token>",
             "X-Api-Key: YOUR_API_KEY",
             "X-Auth-Token: null",
         ] {
-            assert!(!is_unwrapped(header), "{header}");
+            assert_eq!(login_of(header), None, "{header}");
         }
     }
 

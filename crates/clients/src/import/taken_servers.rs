@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use moongate_config::ParsedServer;
 use serde_json::{Map, Value};
 
+use super::remote_bridge::has_credential_header;
 use super::same_server::{EntryMark, EntryMarks, MissingSetting, missing_settings};
 
 /// Limit of entries with one mark that a server is compared with. So many have one address and
@@ -62,12 +64,17 @@ impl<'a> TakenServers<'a> {
     /// Finds the entry for a server, and what it lacks of the server's settings.
     pub(super) fn nearest(
         &self,
-        settings: &Map<String, Value>,
+        server: &ParsedServer,
     ) -> Option<(&KnownServer, Vec<MissingSetting>)> {
+        let settings = &server.settings;
         // Rows of this import count, too: two clients often have the same server.
         let mut near = None;
         for at in self.candidates(settings) {
             let other = &self.servers[at];
+            // A key may be of another account than a login.
+            if server.needs_login && has_credential_header(&other.settings) {
+                continue;
+            }
             match missing_settings(&other.settings, settings, self.variables) {
                 Some(lacks) if lacks.is_empty() => return Some((other, lacks)),
                 // Of two new programs, the one with more variables may have another account. Both

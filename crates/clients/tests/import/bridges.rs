@@ -81,26 +81,13 @@ fn bridge(entry: Value) -> ImportedServers {
     read_text(&json!({ "mcpServers": { "x": entry } }).to_string()).unwrap()
 }
 
-/// Entries without a credential in a header, or with settings that only the bridge has.
-fn kept_bridges() -> [Value; 13] {
-    let npx = |args: &[&str]| json!({ "command": "npx", "args": args });
+fn npx(args: &[&str]) -> Value {
+    json!({ "command": "npx", "args": args })
+}
+
+/// Entries with settings that only the bridge has, or with a header that has no credential yet.
+fn kept_bridges() -> [Value; 11] {
     [
-        npx(&["mcp-remote", URL]),
-        npx(&[
-            "-y",
-            "mcp-remote@latest",
-            URL,
-            "3334",
-            "--transport",
-            "http-only",
-        ]),
-        npx(&[
-            "-y",
-            "mcp-remote@0.1.16",
-            URL,
-            "--header",
-            "X-Workspace: acme",
-        ]),
         npx(&["-y", "mcp-remote", URL, "--header", "Authorization:"]),
         npx(&[
             "-y",
@@ -121,29 +108,83 @@ fn kept_bridges() -> [Value; 13] {
             "--static-oauth-client-info",
             "{}",
         ]),
-        json!({ "command": "cmd", "args": ["/c", "npx", "mcp-remote", URL] }),
+        npx(&["mcp-remote", URL, "--static-oauth-client-info", "{}"]),
+        npx(&["mcp-remote", URL, "--resource", "https://b.example"]),
         json!({ "command": "docker", "args": ["run", "-i", "x/mcp-remote", URL, "--header", KEY] }),
+        json!({ "command": "docker", "args": ["run", "-i", "x/mcp-remote", URL] }),
         json!({ "command": "npx", "args": ["mcp-remote", URL],
             "env": { "MCP_REMOTE_CONFIG_DIR": "/logins" } }),
         json!({ "command": "npx", "args": ["mcp-remote", URL, "--header", KEY],
             "env": { "HTTPS_PROXY": "http://p" } }),
-        json!({ "command": "mcp-remote", "args": [URL] }),
         json!({ "command": "sh", "args": ["-c", format!("npx mcp-remote {URL} --header \
             '{KEY}'")] }),
     ]
 }
 
 #[test]
-fn a_bridge_stays_unless_a_header_has_its_credential() {
+fn a_bridge_stays_if_the_url_would_lose_some_of_its_settings() {
     for entry in kept_bridges() {
         let read = bridge(entry.clone());
         assert!(!read.servers[0].is_broken, "{read:?}");
+        assert!(!read.servers[0].needs_login, "{read:?}");
         assert_eq!(settings(read)["x"], entry, "{entry}");
     }
     for words in REPLACED_BRIDGES {
         let read = settings(bridge(json!({ "command": words[0], "args": &words[1..] })));
         let plain = json!({ "url": URL, "headers": { "Authorization": "Bearer k" } });
         assert_eq!(read["x"], plain, "{words:?}");
+    }
+}
+
+#[test]
+fn a_bridge_that_logs_in_becomes_its_url_and_the_login_is_the_next_step() {
+    let workspace = "X-Workspace: acme";
+    for (entry, expected) in [
+        (npx(&["mcp-remote", URL]), json!({ "url": URL })),
+        (
+            npx(&[
+                "-y",
+                "mcp-remote@latest",
+                URL,
+                "3334",
+                "--host",
+                "localhost",
+            ]),
+            json!({ "url": URL }),
+        ),
+        (
+            json!({ "command": "cmd", "args": ["/c", "npx", "mcp-remote", URL] }),
+            json!({ "url": URL }),
+        ),
+        (
+            json!({ "command": "mcp-remote", "args": [URL] }),
+            json!({ "url": URL }),
+        ),
+        (
+            npx(&["-y", "mcp-remote@0.1.16", URL, "--header", workspace]),
+            json!({ "url": URL, "headers": { "X-Workspace": "acme" } }),
+        ),
+    ] {
+        let read = bridge(entry.clone());
+        assert_eq!(settings(read.clone())["x"], expected, "{entry}");
+        let found = read
+            .servers
+            .into_iter()
+            .map(|server| ("a".to_owned(), server));
+        // Another server has its name, so that the command must have the new one.
+        let known = [KnownServer {
+            name: "x".to_owned(),
+            settings: json!({ "command": "other" }).as_object().cloned().unwrap(),
+        }];
+        let row = plan_import(found, &known, &SelfAddresses::default(), &BTreeMap::new()).remove(0);
+        assert_eq!(
+            row.server.notes,
+            [
+                "`mcp-remote` is not needed: Moongate logs in to the URL itself",
+                "next step: `moongate login x-2`"
+            ],
+            "{entry}"
+        );
     }
 }
 
@@ -275,7 +316,7 @@ fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same()
         row.server
             .notes
             .iter()
-            .any(|note| note.contains("this command instead of its URL")),
+            .any(|note| note.contains("run `moongate login docs`")),
         "{row:?}"
     );
     let with_key = known(json!({ "url": docs, "headers": { "Authorization": "Bearer k" } }));
@@ -288,7 +329,7 @@ fn a_bridge_to_this_gateway_is_not_imported_and_one_to_a_known_url_is_the_same()
         .state
         .is_new()
     );
-    // Of two clients' entries, the one that can log in is taken.
+    // Of two clients' entries, the one that shows the need of a login is taken.
     assert_eq!(new_names(json!({ "url": docs }), at(docs)), ["other"]);
 }
 

@@ -86,6 +86,7 @@ fn thousands_of_servers_are_not_compared_in_pairs() {
                 masked,
                 notes,
                 is_broken: false,
+                needs_login: false,
             },
         )
     };
@@ -148,10 +149,7 @@ fn a_program_with_relative_paths_is_another_one_in_another_folder() {
                 name: "same".to_owned()
             }
         );
-        assert_eq!(
-            rows[4].server.settings["args"],
-            json!(["mcp-remote", "https://x.example/mcp"])
-        );
+        assert_eq!(rows[4].server.settings["url"], "https://x.example/mcp");
     }
 }
 
