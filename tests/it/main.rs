@@ -36,6 +36,7 @@ mod import;
 mod instructions;
 mod interop;
 mod limits;
+mod login;
 mod masks;
 mod mock;
 mod operate;

@@ -1,0 +1,11 @@
+//! Logins at servers: the program, an authorization server, and a browser that follows redirects.
+//!
+//! `world` has the parts of a login, and `issuer` the authorization server. Everything listens on
+//! loopback, which `egress.allow` permits here.
+
+mod browser;
+mod command;
+mod issuer;
+mod over_the_api;
+mod whole_login;
+mod world;
