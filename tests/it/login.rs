@@ -5,7 +5,10 @@
 
 mod browser;
 mod command;
+mod crashes;
+mod ended_logins;
 mod issuer;
 mod over_the_api;
+mod renewal;
 mod whole_login;
 mod world;
