@@ -3,12 +3,15 @@
 //! `world` has the parts of a login, and `issuer` the authorization server. Everything listens on
 //! loopback, which `egress.allow` permits here.
 
+mod attacks;
 mod browser;
 mod command;
 mod crashes;
 mod ended_logins;
+mod helper_command;
 mod issuer;
 mod over_the_api;
 mod renewal;
+mod secrets;
 mod whole_login;
 mod world;
