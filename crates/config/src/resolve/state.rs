@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn logins_are_in_the_state_folder_whatever_the_port_is() {
-        let usual = Some("/home/ada/.local/state/moongate".into());
+        let usual = Some(PathBuf::from("/home/ada/.local/state/moongate"));
         for port in [0, 8080] {
             let text = format!("[gateway]\nlisten = \"127.0.0.1:{port}\"\n");
             assert_eq!(logins_of(&text), usual, "{port}");
