@@ -44,8 +44,9 @@ pub(super) async fn with_client<T>(
     );
     // Before the child is started, so that no signal can leave it behind.
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
-    let shared =
-        UpstreamRuntime::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
+    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), target.guard())
+        .with_tls(target.tls())
+        .with_credentials(target.credentials());
     let input_round = UserPrompter::new();
     let identity = ConnectIdentity {
         capabilities: input_round.capabilities(),

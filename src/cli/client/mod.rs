@@ -35,7 +35,7 @@ use moongate_config::nearest;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, ItemKind, McpMethod, Outcome};
 
-pub(super) use probe::{ProbeOutcome, probe_command, probe_settings, probe_url};
+pub(super) use probe::{ProbeOutcome, probe_command, probe_settings, probe_url, probe_with};
 pub(super) use target::remote;
 
 /// The verbs of the client.

@@ -11,6 +11,7 @@ use moongate_admin::ProbeAnswer;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::LinkError;
+use moongate_transport::credential_source::CredentialDirectory;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamRuntime};
 
@@ -64,10 +65,19 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
     }
 }
 
-/// Probes a server with these settings.
+/// Probes a server with these settings, and no login.
 pub(in crate::cli) async fn probe_settings(
     settings: &ServerSettings,
     limit: Duration,
+) -> Result<ProbeAnswer, ProbeFailure> {
+    probe_with(settings, limit, None).await
+}
+
+/// Probes a server with these settings and credentials.
+pub(in crate::cli) async fn probe_with(
+    settings: &ServerSettings,
+    limit: Duration,
+    credentials: Option<Arc<dyn CredentialDirectory>>,
 ) -> Result<ProbeAnswer, ProbeFailure> {
     // The outcome says it all.
     logs::start("off", false);
@@ -80,7 +90,8 @@ pub(in crate::cli) async fn probe_settings(
     let shared = UpstreamRuntime::new(
         Arc::new(Metrics::new()),
         reaper.unwrap_or_else(Reaper::disabled),
-    );
+    )
+    .with_credentials(credentials);
     probe_server(settings, &shared, limit).await
 }
 

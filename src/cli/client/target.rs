@@ -14,14 +14,18 @@ use url::{Host, Url};
 
 use super::output::{VerbFailure, print_message};
 use crate::app::configured_servers::self_addresses;
+use crate::app::logins::logins_of;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process;
 use moongate_clients::KEY_VARIABLE;
-use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, ProblemOrigin};
+use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, Plan, ProblemOrigin};
 use moongate_listener::UNIX;
+use moongate_model::login_sentence;
+use moongate_oauth::ServerAuth;
 use moongate_protocol::{ConnectError, SUPPORTED};
 use moongate_transport::LinkError;
+use moongate_transport::credential_source::CredentialDirectory;
 use moongate_transport::pinned::tls_config_for;
 use moongate_transport::proxy::ProxyChoice;
 use moongate_transport::reaper::Reaper;
@@ -86,6 +90,8 @@ pub(super) struct VerbTarget {
     /// Settings of the connection.
     pub(super) settings: ServerSettings,
     chosen: TargetChoice,
+    /// Logins of a server that the config has.
+    credentials: Option<Arc<dyn CredentialDirectory>>,
     /// Address of the gateway in the config, if it was looked up.
     located: Option<LocatedGateway>,
     /// Config that names the gateway's address.
@@ -103,8 +109,14 @@ impl TargetArgs {
     /// Returns the target that the flags choose.
     pub(super) fn target(&self) -> Result<VerbTarget, VerbFailure> {
         let mut located = None;
+        let mut credentials = None;
         let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
-            (Some(name), _) => (self.configured(name)?, TargetChoice::Server),
+            (Some(name), _) => {
+                let plan = self.plan_with(name)?;
+                let settings = configured(&plan, name)?;
+                credentials = credentials_for(&plan, &settings)?;
+                (settings, TargetChoice::Server)
+            }
             (None, Some((command, args))) => (child_process(command, args), TargetChoice::Command),
             (None, None) => {
                 let url = match &self.url {
@@ -138,12 +150,14 @@ impl TargetArgs {
         Ok(VerbTarget {
             settings,
             chosen,
+            credentials,
             located,
             config: self.config.clone(),
         })
     }
 
-    fn configured(&self, name: &str) -> Result<ServerSettings, VerbFailure> {
+    /// Loads the config, as far as this server needs it.
+    fn plan_with(&self, name: &str) -> Result<Plan, VerbFailure> {
         let env = process::environment();
         let paths = process::config_paths(&self.config, &env);
         let only = vec![name.to_owned()];
@@ -186,17 +200,31 @@ impl TargetArgs {
                 files,
             }));
         }
-        let server = loaded
-            .plan
-            .servers
-            .into_iter()
-            .find(|server| server.name == name);
-        server.ok_or_else(|| {
-            VerbFailure::Usage(format!(
-                "the server {name:?} is disabled, or not in the config"
-            ))
-        })
+        Ok(loaded.plan)
     }
+}
+
+/// Returns the settings of a server of the config.
+fn configured(plan: &Plan, name: &str) -> Result<ServerSettings, VerbFailure> {
+    let server = plan.servers.iter().find(|server| server.name == name);
+    server.cloned().ok_or_else(|| {
+        VerbFailure::Usage(format!(
+            "the server {name:?} is disabled, or not in the config"
+        ))
+    })
+}
+
+/// Returns the logins that a server of the config may have. Other servers than those with a URL
+/// have none, so that their files need not be readable.
+fn credentials_for(
+    plan: &Plan,
+    settings: &ServerSettings,
+) -> Result<Option<Arc<dyn CredentialDirectory>>, VerbFailure> {
+    if !matches!(settings.connect, ConnectTarget::Http { .. }) {
+        return Ok(None);
+    }
+    let logins = logins_of(plan).map_err(|error| VerbFailure::Failed(format!("{error:#}")))?;
+    Ok(Some(logins))
 }
 
 /// Returns the settings for a gateway, or any other server, at a URL. Fails with the problem of the
@@ -245,6 +273,7 @@ pub(in crate::cli) fn remote(flag: &str, key: Option<&str>) -> Result<ServerSett
         transport,
         headers,
         forward_headers,
+        auth: ServerAuth::default(),
         network,
     };
     Ok(ServerSettings::new(name, connect))
@@ -280,6 +309,7 @@ fn over_unix_socket(
         transport,
         headers,
         forward_headers,
+        auth: ServerAuth::default(),
         network,
     };
     Ok(ServerSettings::new(path.to_owned(), connect))
@@ -380,6 +410,11 @@ impl VerbTarget {
         self.admin().filter(|_| is_own).map(|admin| (admin, only))
     }
 
+    /// Returns the credentials towards the target, besides headers of the config.
+    pub(super) fn credentials(&self) -> Option<Arc<dyn CredentialDirectory>> {
+        self.credentials.clone()
+    }
+
     /// True if limits come from flags or are the client's own, so that the config has no say.
     pub(super) fn is_ad_hoc(&self) -> bool {
         self.chosen != TargetChoice::Server
@@ -439,6 +474,9 @@ impl VerbTarget {
                     None => "is the gateway running? If not, start it with `moongate`".to_owned(),
                 };
                 VerbFailure::Failed(format!("{name}: {error}")).with_hint(hint)
+            }
+            (error, TargetChoice::Server) if self.settings.needs_login(error) => {
+                VerbFailure::Failed(login_sentence(&self.settings.name))
             }
             _ => VerbFailure::Failed(format!("{name}: {error}")),
         }
