@@ -117,7 +117,10 @@ impl AuthorizationResponse {
     }
 
     /// Checks a pasted answer. Returns its code.
-    pub(crate) fn check_pasted(&self, pending: &PendingLogin) -> Result<SecretText, LoginError> {
+    ///
+    /// # Errors
+    /// The answer is for another login, from another authorization server, or has no code.
+    pub fn check_pasted(&self, pending: &PendingLogin) -> Result<SecretText, LoginError> {
         self.check_from(pending, self.path.as_deref())
     }
 
