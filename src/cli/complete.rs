@@ -224,9 +224,8 @@ fn source_of(command: &str, flag: &str, position: usize) -> Option<NameSource> {
     match (command, flag, position) {
         (_, "server", _) | ("serve" | "stdio", "only", _) => Some(NameSource::Servers),
         (_, "endpoint", _) => Some(NameSource::Endpoints),
-        ("restart" | "remove" | "enable" | "disable" | "doctor", "", 0) => {
-            Some(NameSource::Servers)
-        }
+        ("restart" | "remove" | "enable" | "disable" | "doctor", "", 0)
+        | ("login" | "logout", "", _) => Some(NameSource::Servers),
         ("enable" | "disable", "", _) => Some(NameSource::ToolsOfServer),
         ("explain", "", 0) => Some(NameSource::Principals),
         ("explain", "", 1) | ("call", "", 0) => Some(NameSource::Tools),
@@ -388,6 +387,9 @@ mod tests {
         for (line, source) in [
             ("restart ", Some(NameSource::Servers)),
             ("restart --config a.toml ", Some(NameSource::Servers)),
+            ("login ", Some(NameSource::Servers)),
+            ("login --yes linear ", Some(NameSource::Servers)),
+            ("logout linear ", Some(NameSource::Servers)),
             ("disable github ", Some(NameSource::ToolsOfServer)),
             ("explain ", Some(NameSource::Principals)),
             ("explain ci ", Some(NameSource::Tools)),

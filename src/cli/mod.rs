@@ -26,6 +26,8 @@ mod import_sources;
 mod later_commands;
 mod local_config;
 mod locate;
+pub mod login;
+pub mod logout;
 #[cfg(test)]
 mod manual;
 pub mod mock;
@@ -39,6 +41,7 @@ mod running_record;
 pub mod schema;
 pub mod search;
 pub mod serve;
+mod server_choice;
 mod signals;
 pub mod status;
 pub mod stdio;
@@ -114,6 +117,10 @@ enum CliCommand {
     Import(import::ImportArgs),
     /// Create keys for clients and operators
     Key(key::KeyArgs),
+    /// Log in to servers of the config, with the browser
+    Login(login::LoginArgs),
+    /// Log out of servers of the config
+    Logout(logout::LogoutArgs),
     /// Find problems, and show how to fix them
     Doctor(doctor::DoctorArgs),
     /// Show whether a key may call a tool, and which line of the config decides
@@ -207,6 +214,8 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Connect(args) => block_on(connect::run(args)),
         CliCommand::Import(args) => block_on(import::run(args)),
         CliCommand::Key(args) => key::run(args),
+        CliCommand::Login(args) => login::run(&args),
+        CliCommand::Logout(args) => block_on(logout::run(args)),
         CliCommand::Doctor(args) => block_on(doctor::run(args)),
         CliCommand::Explain(args) => block_on(explain::run(args)),
         CliCommand::Open(args) => block_on(open::run(args)),

@@ -1,0 +1,468 @@
+//! `moongate login`: logs in to servers with the browser. Owns its flags, its order and its words.
+//!
+//! Does not speak OAuth (`moongate_oauth`) or wait (`login/wait.rs`). Invariant: it prints no token
+//! and no code, and it works with and without a running gateway.
+
+mod answer_listener;
+mod input_lines;
+mod redirect;
+mod unregistered;
+mod wait;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures_util::{StreamExt, stream};
+use http::header::AUTHORIZATION;
+use moongate_config::Plan;
+use moongate_oauth::{
+    BearerChallenge, LoginError, LoginFolder, LoginServer, LoginState, Logins, OAuthSettings,
+    ServerAuth, StartedLogin, begin_login,
+};
+use moongate_protocol::ConnectError;
+use moongate_telemetry::{Metrics, logs};
+use moongate_transport::LinkError;
+use moongate_transport::credential_source::{AuthChallenge, CredentialDirectory};
+use moongate_transport::fetcher::Fetcher;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::{ConnectIdentity, ConnectTarget, ServerSettings, UpstreamRuntime};
+use tokio::time::timeout;
+
+use crate::app::logins::logins_of;
+use crate::app::probe::ProbeFailure;
+use crate::cli::client::probe_with;
+use crate::cli::process::{
+    BAD_CONFIG, load_options, print_message, report_error, report_unusable, runtime,
+};
+use crate::cli::server_choice::find_server;
+use input_lines::{InputLines, can_ask};
+use redirect::RedirectPlace;
+use unregistered::offer_client;
+use wait::LoginWait;
+
+/// Time limit for connecting to a server once.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Servers that are checked at the same time.
+const TOGETHER_MAX: usize = 8;
+
+/// Flags of `login`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LoginArgs {
+    /// The servers' names in the config; omit them to log in to all that need it
+    #[arg(value_name = "SERVER")]
+    servers: Vec<String>,
+    /// Do not ask before a login at another site than the server's
+    #[arg(long, short = 'y')]
+    yes: bool,
+    /// Print the address without opening a browser
+    #[arg(long)]
+    no_browser: bool,
+    /// The config with the servers; repeat the flag to let later files override earlier ones
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
+    config: Vec<PathBuf>,
+}
+
+/// Logs in to servers. Returns exit code 0 if all logins work, 1 if one failed, 2 for a server that
+/// the config does not have.
+pub fn run(args: &LoginArgs) -> ExitCode {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return report_error(&error),
+    };
+    // No signal is caught: Ctrl-C ends the process at once, and nothing has to be undone.
+    let end = runtime.block_on(log_in(args));
+    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next
+    // line.
+    runtime.shutdown_background();
+    match end {
+        Ok(code) => code,
+        Err(error) => report_error(&error),
+    }
+}
+
+async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
+    // What is worth knowing is printed.
+    logs::start("off", false);
+    let plan = match moongate_config::load(&load_options(&args.config)) {
+        Ok(loaded) => loaded.plan,
+        Err(problems) => return Ok(report_unusable(&problems)),
+    };
+    // All names are checked before the first login.
+    let named: Result<Vec<&ServerSettings>, String> = args
+        .servers
+        .iter()
+        .map(|name| find_server(&plan, name))
+        .collect();
+    let mut servers = match named {
+        Ok(servers) => servers,
+        Err(error) => {
+            print_message(&format!("error: {error}"));
+            return Ok(ExitCode::from(BAD_CONFIG));
+        }
+    };
+    let logins = logins_of(&plan)?;
+    let folder = logins.folder().context(
+        "there is no folder to keep logins in: set `gateway.state_dir`, and remove \
+         `gateway.state = \"memory\"`",
+    )?;
+    if servers.is_empty() {
+        servers = servers_without_login(&plan, &logins).await;
+        if servers.is_empty() {
+            print_message("no server needs a login");
+        }
+    }
+    let mut command = LoginCommand {
+        args,
+        plan: &plan,
+        logins: &logins,
+        folder,
+        input: InputLines::default(),
+    };
+    let mut code = ExitCode::SUCCESS;
+    for server in servers {
+        // One after the other: each needs the person, and may need the same port.
+        if let Err(error) = command.log_in_to(server).await {
+            let text = logs::one_line(&logs::redact(&format!("{error:#}")));
+            print_message(&format!("error: {text}"));
+            code = ExitCode::FAILURE;
+        }
+    }
+    Ok(code)
+}
+
+/// Finds the servers that refuse what they are sent now.
+async fn servers_without_login<'a>(
+    plan: &'a Plan,
+    logins: &Arc<Logins>,
+) -> Vec<&'a ServerSettings> {
+    let candidates = plan.servers.iter().filter(|server| {
+        let settings = logins.settings_of(&server.name);
+        settings.is_some_and(|server| matches!(server.auth, ServerAuth::OAuth(_)))
+    });
+    let checks = candidates.map(|server| async move {
+        let credentials: Arc<dyn CredentialDirectory> = logins.clone();
+        let end = probe_with(server, PROBE_TIMEOUT, Some(credentials)).await;
+        (server, end)
+    });
+    // Reported in the order of the config, whoever answers first.
+    let checked: Vec<_> = stream::iter(checks).buffered(TOGETHER_MAX).collect().await;
+    let mut found = Vec::new();
+    for (server, end) in checked {
+        match end {
+            Err(failure) if is_refusal(&failure) => found.push(server),
+            Err(failure) => {
+                let text = describe_failure(&failure);
+                print_message(&format!("{}: not checked: {text}", server.name));
+            }
+            Ok(_) => {}
+        }
+    }
+    found
+}
+
+/// Command for one login after the other.
+struct LoginCommand<'a> {
+    args: &'a LoginArgs,
+    plan: &'a Plan,
+    logins: &'a Arc<Logins>,
+    folder: &'a LoginFolder,
+    input: InputLines,
+}
+
+impl LoginCommand<'_> {
+    /// Logs in to one server, and reports how it is then.
+    async fn log_in_to(&mut self, settings: &ServerSettings) -> anyhow::Result<()> {
+        let name = &settings.name;
+        let server = self.login_server(settings)?;
+        let ServerAuth::OAuth(oauth) = &server.auth else {
+            bail!("the credential of {name} comes from the command in `servers.{name}.auth`");
+        };
+        let challenge = match find_challenge(settings).await? {
+            ServerAccess::Open => {
+                print_message(&format!("{name} needs no login"));
+                return Ok(());
+            }
+            ServerAccess::Refused(challenge) => challenge,
+        };
+        let place = RedirectPlace::choose(self.plan).await?;
+        let challenge = challenge.as_ref().and_then(BearerChallenge::of);
+        let started = self.begin(&server, oauth, challenge.as_ref(), &place);
+        let Some(started) = started.await? else {
+            bail!("not logged in to {name}");
+        };
+        self.check_host(&server, &started).await?;
+        self.finish(&server, started, place).await?;
+        self.report(settings).await
+    }
+
+    /// Returns how a server gets its credential. Fails if a login would not be used.
+    fn login_server(&self, settings: &ServerSettings) -> anyhow::Result<LoginServer> {
+        let name = &settings.name;
+        if let Some(server) = self.logins.settings_of(name) {
+            return Ok(server);
+        }
+        match &settings.connect {
+            ConnectTarget::Http { headers, .. }
+                if headers.iter().any(|(header, _)| header == AUTHORIZATION) =>
+            {
+                bail!(
+                    "{name} gets the fixed `headers.Authorization` of the config: remove it to \
+                     log in"
+                )
+            }
+            ConnectTarget::Http { .. } => {
+                bail!("{name} is behind a Unix socket, where there is nothing to log in at")
+            }
+            ConnectTarget::Stdio { .. }
+            | ConnectTarget::Socket(_)
+            | ConnectTarget::Misconfigured { .. } => {
+                bail!("{name} has no `url`, so there is nothing to log in to")
+            }
+        }
+    }
+
+    /// Starts a login. `None` if the person has to register a client first.
+    async fn begin(
+        &mut self,
+        server: &LoginServer,
+        settings: &OAuthSettings,
+        challenge: Option<&BearerChallenge>,
+        place: &RedirectPlace,
+    ) -> anyhow::Result<Option<StartedLogin>> {
+        let target = &server.target;
+        // A damaged login is replaced as a missing one is.
+        let before = self.folder.read_grant(target).unwrap_or_default();
+        let fetcher = self.logins.fetcher();
+        let begun = begin_login(
+            fetcher,
+            target,
+            settings,
+            challenge,
+            &place.base,
+            before.as_ref(),
+        );
+        match begun.await {
+            Ok(started) => Ok(Some(started)),
+            Err(
+                error
+                @ (LoginError::NoRegistration { .. } | LoginError::RegistrationRefused { .. }),
+            ) => {
+                print_message(&error.to_string());
+                offer_client(server, &self.args.config, &mut self.input).await?;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks whether a login at another site than the server's is right.
+    async fn check_host(
+        &mut self,
+        server: &LoginServer,
+        started: &StartedLogin,
+    ) -> anyhow::Result<()> {
+        let login = host_of(&started.url);
+        print_message(&format!(
+            "{} asks for a login at {login}.",
+            server.target.server
+        ));
+        if !started.is_elsewhere || self.args.yes {
+            return Ok(());
+        }
+        let site = host_of(&server.target.url);
+        let question = format!("{site} will get what {login} gives. Continue?");
+        if !can_ask() {
+            bail!("{question} There is no terminal to ask on: pass --yes if this is right");
+        }
+        match self.input.confirm(&question).await? {
+            true => Ok(()),
+            false => bail!("not logged in to {}", server.target.server),
+        }
+    }
+
+    /// Opens the browser, and waits until the login has its tokens.
+    async fn finish(
+        &mut self,
+        server: &LoginServer,
+        started: StartedLogin,
+        place: RedirectPlace,
+    ) -> anyhow::Result<()> {
+        let StartedLogin { url, pending, .. } = started;
+        self.folder.put_pending(&pending)?;
+        let known = self.folder.grant_version(&server.target);
+        let path = pending.client.redirect.path();
+        // Before the browser, which may come back at once.
+        let listener = place.socket.map(|socket| socket.serve(path));
+        if self.args.no_browser {
+            print_message("Open this address in a browser:");
+        } else {
+            print_message("Opening your browser. If nothing opens, go to:");
+            let url = url.to_string();
+            tokio::spawn(async move {
+                // The address is on the screen, whatever happens here.
+                let _ = moongate_platform::browser::open(&url).await;
+            });
+        }
+        print_message(&format!("  {url}"));
+        if let Some(address) = place.stranger {
+            print_message(&format!(
+                "{address} is in use by a program that does not seem to be a gateway, and gets \
+                 the answer."
+            ));
+        }
+        print_message(
+            "Waiting. If your browser ends on a page that does not load, paste its address here.",
+        );
+        let fetcher: &Fetcher = self.logins.fetcher();
+        let wait = LoginWait::new((fetcher, self.folder), &pending, listener, known);
+        wait.run(&mut self.input).await
+    }
+
+    /// Connects with the new credential, and reports the server.
+    async fn report(&self, settings: &ServerSettings) -> anyhow::Result<()> {
+        let name = &settings.name;
+        let credentials: Arc<dyn CredentialDirectory> = self.logins.clone();
+        let probed = probe_with(settings, PROBE_TIMEOUT, Some(credentials)).await;
+        let answer = match probed {
+            Ok(answer) => answer,
+            Err(failure) if is_refusal(&failure) => bail!(
+                "{name} does not accept its new login: {}",
+                describe_failure(&failure)
+            ),
+            Err(failure) => {
+                let text = describe_failure(&failure);
+                print_message(&format!(
+                    "Logged in to {name}, which does not work yet: {text}"
+                ));
+                return Ok(());
+            }
+        };
+        let tools = match answer.tools {
+            1 => "1 tool".to_owned(),
+            number => format!("{number} tools"),
+        };
+        let life = describe_life(self.logins.login_state(name));
+        print_message(&format!("Logged in to {name}: ready, {tools}.{life}"));
+        Ok(())
+    }
+}
+
+/// Returns how long a login lasts, as a sentence after another one.
+fn describe_life(state: LoginState) -> String {
+    match state {
+        LoginState::LoggedIn { renews: true, .. } => " The login renews itself.".to_owned(),
+        LoginState::LoggedIn {
+            expires: Some(end), ..
+        } => format!(" The login lasts until {end:.0}."),
+        LoginState::LoggedIn { expires: None, .. } | LoginState::None | LoginState::Ended => {
+            String::new()
+        }
+    }
+}
+
+/// Access to a server without any credential.
+enum ServerAccess {
+    Open,
+    Refused(Option<AuthChallenge>),
+}
+
+/// Connects to a server without a login, to get its challenge.
+async fn find_challenge(settings: &ServerSettings) -> anyhow::Result<ServerAccess> {
+    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
+    let identity = ConnectIdentity::for_all(None);
+    let opening = moongate_upstream::open_connection(settings, &shared, identity);
+    let name = &settings.name;
+    let Ok(opened) = timeout(PROBE_TIMEOUT, opening).await else {
+        bail!("{name} gives no answer within {PROBE_TIMEOUT:?}");
+    };
+    match opened {
+        Ok(active) => {
+            active.link.close(Vec::new()).await;
+            Ok(ServerAccess::Open)
+        }
+        Err(ConnectError::Link(LinkError::Status {
+            status: 401 | 403,
+            challenge,
+            ..
+        })) => Ok(ServerAccess::Refused(challenge.map(|challenge| *challenge))),
+        Err(error) => bail!("{name}: {error}"),
+    }
+}
+
+/// True if a server refused the credential, or the lack of one.
+fn is_refusal(failure: &ProbeFailure) -> bool {
+    matches!(
+        failure,
+        ProbeFailure::Connect(ConnectError::Link(LinkError::Status {
+            status: 401 | 403,
+            ..
+        }))
+    )
+}
+
+fn describe_failure(failure: &ProbeFailure) -> String {
+    let text = match failure {
+        ProbeFailure::Connect(error) => error.to_string(),
+        ProbeFailure::List(message) => format!("it does not list its tools: {message}"),
+        ProbeFailure::Late => format!("no answer within {PROBE_TIMEOUT:?}"),
+    };
+    // A server may quote what it was sent.
+    logs::one_line(&logs::redact(&text))
+}
+
+fn host_of(url: &url::Url) -> &str {
+    url.host_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_a_login_is_one_sentence() {
+        let end = "2026-11-28T10:00:00.5Z".parse().unwrap();
+        let logged_in = |expires, renews| LoginState::LoggedIn { expires, renews };
+        for (state, expected) in [
+            (logged_in(Some(end), true), " The login renews itself."),
+            (logged_in(None, true), " The login renews itself."),
+            (
+                logged_in(Some(end), false),
+                " The login lasts until 2026-11-28T10:00:00Z.",
+            ),
+            (logged_in(None, false), ""),
+            (LoginState::None, ""),
+        ] {
+            assert_eq!(describe_life(state), expected);
+        }
+    }
+
+    #[test]
+    fn only_refusals_ask_for_a_login() {
+        let status = |status| {
+            ProbeFailure::Connect(ConnectError::Link(LinkError::Status {
+                status,
+                hint: String::new(),
+                message: None,
+                retry_after: None,
+                challenge: None,
+            }))
+        };
+        assert!(is_refusal(&status(401)) && is_refusal(&status(403)));
+        for other in [
+            status(404),
+            status(503),
+            ProbeFailure::Late,
+            ProbeFailure::List("x".to_owned()),
+        ] {
+            assert!(!is_refusal(&other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Listener for the answer of a login, where no gateway listens.
+//!
+//! Owns its connections and their bounds. Does not check answers. Invariant: it answers GET of one
+//! path on loopback, and ends with the login.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::app::logins::CallbackPage;
+
+/// Largest head of a request, in bytes.
+const HEAD_MAX: usize = 8 * 1024;
+/// Time for the head of a request, and for writing the page.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of open connections. Browsers open a few in advance, and use one.
+const CONNECTIONS_MAX: usize = 8;
+/// Pause after a connection that could not be accepted, as without free file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Response for any other path.
+const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// Socket that is bound, and does not answer yet.
+pub(super) struct AnswerSocket {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Listener for the answer of a login. Its port is free again when it is dropped.
+pub(super) struct AnswerListener {
+    answers: mpsc::Receiver<BrowserAnswer>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+/// Answer that a browser brought. The browser waits for its page.
+pub(super) struct BrowserAnswer {
+    query: String,
+    reply: oneshot::Sender<PageReply>,
+}
+
+/// Page for a browser.
+struct PageReply {
+    response: String,
+    /// Dropped once the browser has the page.
+    sent: oneshot::Sender<()>,
+}
+
+impl AnswerSocket {
+    /// Binds an address. Fails if it is in use.
+    pub(super) async fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(AnswerSocket { listener, address })
+    }
+
+    /// Returns the address that was bound.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts to answer at this path.
+    pub(super) fn serve(self, path: &str) -> AnswerListener {
+        let (sender, answers) = mpsc::channel(CONNECTIONS_MAX);
+        let accepting = tokio::spawn(accept_all(self.listener, path.into(), sender));
+        AnswerListener {
+            answers,
+            _accepting: AbortOnDropHandle::new(accepting),
+        }
+    }
+}
+
+impl AnswerListener {
+    /// Waits for the next answer. Nothing is lost if the wait is dropped.
+    pub(super) async fn next(&mut self) -> BrowserAnswer {
+        match self.answers.recv().await {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl BrowserAnswer {
+    /// Query of the address that the browser was sent to.
+    pub(super) fn query(&self) -> &str {
+        &self.query
+    }
+
+    /// Sends the page, and waits until the browser has it or has gone.
+    pub(super) async fn reply(self, page: &CallbackPage) {
+        let (sent, is_sent) = oneshot::channel();
+        let response = page_response(page);
+        if self.reply.send(PageReply { response, sent }).is_ok() {
+            let _ = is_sent.await;
+        }
+    }
+}
+
+fn page_response(page: &CallbackPage) -> String {
+    let html = page.html();
+    let mut response = "HTTP/1.1 200 OK\r\n".to_owned();
+    for (name, value) in CallbackPage::headers() {
+        let value = value.to_str().unwrap_or_default();
+        response += &format!("{name}: {value}\r\n");
+    }
+    response += &format!(
+        "content-length: {}\r\nconnection: close\r\n\r\n",
+        html.len()
+    );
+    response + &html
+}
+
+async fn accept_all(listener: TcpListener, path: Arc<str>, answers: mpsc::Sender<BrowserAnswer>) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Dropped with this task, and the connections with it.
+    let mut connections = JoinSet::new();
+    // The semaphore is never closed.
+    while let Ok(slot) = slots.clone().acquire_owned().await {
+        while connections.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let path = path.clone();
+        let answers = answers.clone();
+        connections.spawn(async move {
+            serve_browser(stream, &path, &answers).await;
+            drop(slot);
+        });
+    }
+}
+
+/// Serves one request. A browser that breaks off may come again.
+async fn serve_browser(mut stream: TcpStream, path: &str, answers: &mpsc::Sender<BrowserAnswer>) {
+    let Ok(Some(head)) = timeout(TRANSFER_TIMEOUT, read_head(&mut stream)).await else {
+        return;
+    };
+    let Some(query) = answer_query(&head, path) else {
+        let _ = timeout(TRANSFER_TIMEOUT, stream.write_all(NOT_FOUND.as_bytes())).await;
+        return;
+    };
+    let (reply, page) = oneshot::channel();
+    if answers.send(BrowserAnswer { query, reply }).await.is_err() {
+        return;
+    }
+    let Ok(PageReply { response, sent }) = page.await else {
+        return;
+    };
+    let writing = async {
+        stream.write_all(response.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    let _ = timeout(TRANSFER_TIMEOUT, writing).await;
+    drop(sent);
+}
+
+/// Reads the head of a request. `None`: it is too long, or does not end.
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+    let mut head = Vec::new();
+    loop {
+        let read = stream.read_buf(&mut head).await.ok()?;
+        if read == 0 || head.len() > HEAD_MAX {
+            return None;
+        }
+        if memchr::memmem::find(&head, b"\r\n\r\n").is_some() {
+            return Some(head);
+        }
+    }
+}
+
+/// Returns the query of a request that brings an answer to this path.
+fn answer_query(head: &[u8], path: &str) -> Option<String> {
+    let end = memchr::memchr(b'\r', head)?;
+    let line = std::str::from_utf8(&head[..end]).ok()?;
+    let target = line.strip_prefix("GET ")?;
+    let (target, version) = target.split_once(' ')?;
+    if !matches!(version, "HTTP/1.1" | "HTTP/1.0") {
+        return None;
+    }
+    let (target, query) = target.split_once('?').unwrap_or((target, ""));
+    (target == path).then(|| query.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use moongate_oauth::LoginError;
+
+    use super::*;
+
+    const PATH: &str = "/oauth/callback/abcdefghij";
+
+    async fn listener() -> (AnswerListener, SocketAddr) {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = AnswerSocket::bind(any).await.unwrap();
+        let address = socket.address();
+        (socket.serve(PATH), address)
+    }
+
+    async fn request(address: SocketAddr, text: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut response = String::new();
+        // A head that is too long may end in a reset.
+        let _ = stream.read_to_string(&mut response).await;
+        response
+    }
+
+    #[tokio::test]
+    async fn an_answer_gets_its_page() {
+        let (mut listener, address) = listener().await;
+        let browser = tokio::spawn(async move {
+            let text = format!("GET {PATH}?code=a&state=b HTTP/1.1\r\nHost: x\r\n\r\n");
+            request(address, &text).await
+        });
+        let answer = listener.next().await;
+        assert_eq!(answer.query(), "code=a&state=b");
+        let page = CallbackPage::of(&Err(LoginError::UnknownState));
+        answer.reply(&page).await;
+        drop(listener);
+        let response = browser.await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        assert!(response.ends_with(&page.html()), "{response}");
+        for header in [
+            "cache-control: no-store\r\n",
+            "referrer-policy: no-referrer\r\n",
+            "content-type: text/html; charset=utf-8\r\n",
+        ] {
+            assert!(response.contains(header), "{header}: {response}");
+        }
+    }
+
+    #[tokio::test]
+    async fn any_other_request_is_not_found() {
+        let (_listener, address) = listener().await;
+        for line in [
+            format!("POST {PATH}?code=a HTTP/1.1"),
+            format!("HEAD {PATH}?code=a HTTP/1.1"),
+            format!("GET {PATH}/?code=a HTTP/1.1"),
+            "GET /oauth/callback/other?code=a HTTP/1.1".to_owned(),
+            "GET / HTTP/1.1".to_owned(),
+            "GET /favicon.ico HTTP/1.1".to_owned(),
+            format!("GET http://127.0.0.1{PATH} HTTP/1.1"),
+            format!("GET {PATH} HTTP/2.0"),
+            "garbage".to_owned(),
+        ] {
+            let response = request(address, &format!("{line}\r\nHost: x\r\n\r\n")).await;
+            assert!(response.starts_with("HTTP/1.1 404 "), "{line}: {response}");
+        }
+    }
+
+    #[tokio::test]
+    async fn silent_connections_and_long_heads_keep_no_answer_out() {
+        let (mut listener, address) = listener().await;
+        let silent = TcpStream::connect(address).await.unwrap();
+        let long = format!("GET {PATH}?code={} HTTP/1.1\r\n", "x".repeat(HEAD_MAX));
+        assert_eq!(request(address, &long).await, "");
+        let browser =
+            tokio::spawn(
+                async move { request(address, &format!("GET {PATH} HTTP/1.1\r\n\r\n")).await },
+            );
+        let answer = listener.next().await;
+        assert_eq!(answer.query(), "");
+        answer
+            .reply(&CallbackPage::of(&Err(LoginError::NotAnAnswer)))
+            .await;
+        assert!(browser.await.unwrap().contains("The login failed"));
+        drop(silent);
+    }
+
+    #[tokio::test]
+    async fn the_port_is_free_after_the_login() {
+        let (listener, address) = listener().await;
+        assert!(AnswerSocket::bind(address).await.is_err());
+        drop(listener);
+        // The task that holds the socket ends at its next turn.
+        for _ in 0..100 {
+            if AnswerSocket::bind(address).await.is_ok() {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the port is still in use");
+    }
+}

@@ -1,0 +1,122 @@
+//! Authorization servers that register nobody: the client that a person registered goes into the
+//! config.
+//!
+//! Owns the questions and the entry. Does not write files (`config_edit.rs`). Invariant: the config
+//! gets the name of a variable and never the secret.
+
+use std::path::PathBuf;
+
+use moongate_config::edit::ConfigOperation;
+use moongate_oauth::{LoginServer, ServerAuth};
+use serde_json::{Map, Value};
+
+use super::input_lines::{InputLines, can_ask};
+use crate::cli::config_edit::{EditedConfig, write_edit};
+use crate::cli::process::print_message;
+
+/// Longest client id that is taken.
+const ID_MAX: usize = 512;
+
+/// Offers to write a client into the config, if there is somebody to ask.
+pub(super) async fn offer_client(
+    server: &LoginServer,
+    config: &[PathBuf],
+    input: &mut InputLines,
+) -> anyhow::Result<()> {
+    // Other settings of `auth` would be lost, and whoever wrote them can write these.
+    if server.auth != ServerAuth::default() || !can_ask() {
+        return Ok(());
+    }
+    let name = &server.target.server;
+    let id = input
+        .ask("To write the client into the config, enter its client id; Enter alone ends here:")
+        .await?;
+    if id.is_empty() {
+        return Ok(());
+    }
+    if id.len() > ID_MAX || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        anyhow::bail!("a client id is one word of visible characters");
+    }
+    let variable = secret_variable(name);
+    let question = format!("Does the client have a secret? Moongate will read it from {variable}.");
+    let has_secret = input.confirm(&question).await?;
+    let operation = client_operation(name, &id, has_secret.then_some(&*variable));
+    let prepared = EditedConfig::of(config).show(std::slice::from_ref(&operation), None)?;
+    if !input.confirm("Write this?").await? {
+        print_message("nothing was written");
+        return Ok(());
+    }
+    let written = write_edit(prepared)?;
+    let place = format!("{}:{}", written.path.display(), written.line);
+    let first = if has_secret {
+        format!("set {variable} here and where the gateway runs, then ")
+    } else {
+        String::new()
+    };
+    print_message(&format!(
+        "written to {place}; {first}run `moongate login {name}` again"
+    ));
+    Ok(())
+}
+
+/// Returns the variable for the secret of a server's client, such as `GITHUB_CLIENT_SECRET`.
+fn secret_variable(server: &str) -> String {
+    let name: String = server
+        .chars()
+        .map(|c| match c {
+            c if c.is_ascii_alphanumeric() => c.to_ascii_uppercase(),
+            _ => '_',
+        })
+        .collect();
+    // No variable starts with a digit.
+    let start = if name.starts_with(|c: char| c.is_ascii_digit()) {
+        "_"
+    } else {
+        ""
+    };
+    format!("{start}{name}_CLIENT_SECRET")
+}
+
+/// Returns the edit that gives a server this client.
+fn client_operation(server: &str, id: &str, secret: Option<&str>) -> ConfigOperation {
+    let mut auth = Map::new();
+    // The key is written as it is, so that its references stay, and a dollar sign would be one.
+    auth.insert("client_id".to_owned(), id.replace('$', "$$").into());
+    if let Some(variable) = secret {
+        auth.insert(
+            "client_secret".to_owned(),
+            format!("${{{variable}}}").into(),
+        );
+    }
+    let mut values = Map::new();
+    values.insert("auth".to_owned(), Value::Object(auth));
+    ConfigOperation::SetKeys {
+        server: server.to_owned(),
+        values,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_the_name_of_a_variable() {
+        assert_eq!(secret_variable("github"), "GITHUB_CLIENT_SECRET");
+        assert_eq!(secret_variable("my-hub_2"), "MY_HUB_2_CLIENT_SECRET");
+        assert_eq!(secret_variable("2fa"), "_2FA_CLIENT_SECRET");
+        let written = |secret| {
+            let operation = client_operation("github", "Ov23$x", secret);
+            let ConfigOperation::SetKeys { server, values } = operation else {
+                panic!("keys are set");
+            };
+            assert_eq!(server, "github");
+            Value::Object(values).to_string()
+        };
+        assert_eq!(written(None), r#"{"auth":{"client_id":"Ov23$$x"}}"#);
+        assert_eq!(
+            written(Some("A_SECRET")),
+            r#"{"auth":{"client_id":"Ov23$$x","client_secret":"${A_SECRET}"}}"#
+        );
+    }
+}

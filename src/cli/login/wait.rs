@@ -1,0 +1,341 @@
+//! Wait for the answer of a login, wherever it arrives.
+//!
+//! Owns the places that are watched: our listener, the files that a running gateway writes, and
+//! pasted lines. Does not start logins. Invariant: an answer that isn't for this login is refused,
+//! and the wait goes on.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use moongate_oauth::{
+    AuthorizationResponse, GrantVersion, LoginError, LoginFolder, PendingLogin, finish_login,
+};
+use moongate_transport::fetcher::Fetcher;
+use tokio::time::{Instant, interval, sleep_until};
+
+use super::answer_listener::{AnswerListener, BrowserAnswer};
+use super::input_lines::{InputLine, InputLines};
+use crate::app::logins::CallbackPage;
+use crate::cli::process::print_message;
+
+/// Longest wait. Afterwards the files of the login are too old.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Pause between two checks of the files.
+const CHECK_PAUSE: Duration = Duration::from_millis(500);
+/// Time in which a gateway that took the answer gets its tokens. It may wait 20 s for a refresh,
+/// and 5 s for the authorization server.
+const EXCHANGE_MAX: Duration = Duration::from_secs(30);
+
+/// Wait for the answer of one login.
+pub(super) struct LoginWait<'a> {
+    fetcher: &'a Fetcher,
+    folder: &'a LoginFolder,
+    pending: &'a PendingLogin,
+    listener: Option<AnswerListener>,
+    /// Grant that is known already.
+    known: Option<GrantVersion>,
+    /// Time at which another process was seen to have the answer.
+    taken: Option<Instant>,
+}
+
+/// State of a login after something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitStep {
+    Finished,
+    Waiting,
+}
+
+impl<'a> LoginWait<'a> {
+    /// Creates the wait for a login that was stored. `known` is the grant from before.
+    pub(super) fn new(
+        (fetcher, folder): (&'a Fetcher, &'a LoginFolder),
+        pending: &'a PendingLogin,
+        listener: Option<AnswerListener>,
+        known: Option<GrantVersion>,
+    ) -> Self {
+        LoginWait {
+            fetcher,
+            folder,
+            pending,
+            listener,
+            known,
+            taken: None,
+        }
+    }
+
+    /// Waits until the login has a grant.
+    pub(super) async fn run(mut self, input: &mut InputLines) -> anyhow::Result<()> {
+        let deadline = Instant::now() + WAIT_MAX;
+        let mut checks = interval(CHECK_PAUSE);
+        loop {
+            let step = tokio::select! {
+                answer = next_answer(&mut self.listener) => self.take_answer(answer).await?,
+                line = input.next() => self.take_line(line).await?,
+                _ = checks.tick() => self.check_files()?,
+                () = sleep_until(deadline) => {
+                    let server = &self.pending.target_server;
+                    bail!("no answer came within 10 minutes: run `moongate login {server}` again");
+                }
+            };
+            if step == WaitStep::Finished {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes an answer of our listener. It may be for a login that another process waits for.
+    async fn take_answer(&self, answer: BrowserAnswer) -> Result<WaitStep, LoginError> {
+        let read = AuthorizationResponse::from_query(answer.query());
+        let is_ours = read.as_ref().is_ok_and(|response| self.is_ours(response));
+        let end = match read {
+            Ok(response) => {
+                let path = self.pending.client.redirect.path();
+                finish_login(self.fetcher, self.folder, &response, Some(path)).await
+            }
+            Err(error) => Err(error),
+        };
+        answer.reply(&CallbackPage::of(&end)).await;
+        if is_ours {
+            step_after(end.map(drop))
+        } else {
+            Ok(WaitStep::Waiting)
+        }
+    }
+
+    fn is_ours(&self, response: &AuthorizationResponse) -> bool {
+        response.state() == Some(self.pending.state.expose())
+    }
+
+    /// Takes a pasted line.
+    async fn take_line(&self, line: InputLine) -> Result<WaitStep, LoginError> {
+        let response = match self.read_line(line) {
+            Ok(Some(response)) => response,
+            Ok(None) => return Ok(WaitStep::Waiting),
+            Err(error) => {
+                print_message(&format!("{error}"));
+                return Ok(WaitStep::Waiting);
+            }
+        };
+        let end = finish_login(self.fetcher, self.folder, &response, None).await;
+        step_after(end.map(drop))
+    }
+
+    /// Reads a pasted line. `None`: there is nothing in it. An error leaves the login as it is.
+    fn read_line(&self, line: InputLine) -> Result<Option<AuthorizationResponse>, LoginError> {
+        let text = match line {
+            InputLine::Text(text) => text,
+            InputLine::Unreadable => return Err(LoginError::NotAnAnswer),
+        };
+        if text.trim().is_empty() {
+            return Ok(None);
+        }
+        let response = AuthorizationResponse::from_address(&text)?;
+        // Checked before the login is taken, which can be done once. A refusal of the right
+        // authorization server ends the login.
+        match response.check_pasted(self.pending) {
+            Ok(_) | Err(LoginError::Refused { .. }) => Ok(Some(response)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks whether another process has finished the login, or has failed to.
+    fn check_files(&mut self) -> anyhow::Result<WaitStep> {
+        let target = self.pending.target();
+        let version = self.folder.grant_version(&target);
+        if version != self.known {
+            let grant = self.folder.read_grant(&target)?;
+            // The login of before may be renewed meanwhile, and that isn't this one.
+            let is_new = grant
+                .is_some_and(|grant| grant.renewal == 0 && grant.obtained >= self.pending.started);
+            if is_new {
+                return Ok(WaitStep::Finished);
+            }
+            self.known = version;
+        }
+        if self.folder.is_pending(self.pending.state.expose()) {
+            return Ok(WaitStep::Waiting);
+        }
+        let taken = *self.taken.get_or_insert_with(Instant::now);
+        if taken.elapsed() > EXCHANGE_MAX {
+            bail!(
+                "a running gateway has the answer, and the login failed there: the page in your \
+                 browser says why"
+            );
+        }
+        Ok(WaitStep::Waiting)
+    }
+}
+
+/// Waits for an answer of our listener, if there is one.
+async fn next_answer(listener: &mut Option<AnswerListener>) -> BrowserAnswer {
+    match listener {
+        Some(listener) => listener.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn step_after(end: Result<(), LoginError>) -> Result<WaitStep, LoginError> {
+    match end {
+        Ok(()) => Ok(WaitStep::Finished),
+        // Another process was first, and its grant may be a moment away.
+        Err(LoginError::UnknownState) => Ok(WaitStep::Waiting),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use moongate_oauth::{
+        ClientAuthMethod, ClientIdentity, Grant, LoginTarget, SecretText, callback_path,
+    };
+    use moongate_transport::fetcher::FetchRules;
+    use tempfile::TempDir;
+    use url::Url;
+
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    fn pending() -> PendingLogin {
+        let issuer = url("https://auth.example.com");
+        let redirect = url("http://127.0.0.1:8080").join(&callback_path(&issuer));
+        PendingLogin {
+            target_server: "files".to_owned(),
+            target_url: url("https://mcp.example.com/mcp"),
+            state: SecretText::new("state-of-this-login"),
+            verifier: SecretText::new("verifier"),
+            iss: "https://auth.example.com".to_owned(),
+            iss_required: false,
+            token_endpoint: url("https://auth.example.com/token"),
+            revocation_endpoint: None,
+            client: ClientIdentity {
+                id: "client".to_owned(),
+                secret: None,
+                method: ClientAuthMethod::None,
+                redirect: redirect.unwrap(),
+            },
+            scope_asked: None,
+            resource: None,
+            started: Timestamp::now(),
+            step_ups: 0,
+            issuer,
+        }
+    }
+
+    fn grant(pending: &PendingLogin, renewal: u64) -> Grant {
+        Grant {
+            issuer: pending.issuer.clone(),
+            token_endpoint: pending.token_endpoint.clone(),
+            revocation_endpoint: None,
+            client: pending.client.clone(),
+            scope_asked: None,
+            resource: None,
+            access: SecretText::new("access"),
+            refresh: None,
+            obtained: Timestamp::now(),
+            expires: None,
+            renewal,
+            ended: false,
+            step_ups: 0,
+        }
+    }
+
+    /// Folder of a login that waits.
+    struct Fixture {
+        _dir: TempDir,
+        folder: LoginFolder,
+        fetcher: Fetcher,
+        pending: PendingLogin,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = LoginFolder::open(&dir.path().join("state")).unwrap();
+            let pending = pending();
+            folder.put_pending(&pending).unwrap();
+            Fixture {
+                _dir: dir,
+                folder,
+                fetcher: Fetcher::with_system_roots(&FetchRules::default()),
+                pending,
+            }
+        }
+
+        fn target(&self) -> LoginTarget {
+            self.pending.target()
+        }
+
+        fn wait(&self) -> LoginWait<'_> {
+            let known = self.folder.grant_version(&self.target());
+            LoginWait::new((&self.fetcher, &self.folder), &self.pending, None, known)
+        }
+
+        fn address(&self, query: &str) -> InputLine {
+            InputLine::Text(format!("{}?{query}", self.pending.client.redirect))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_line_is_refused_and_the_login_still_waits() {
+        let fixture = Fixture::new();
+        let wait = fixture.wait();
+        for line in [
+            InputLine::Text(String::new()),
+            InputLine::Text("what now?".to_owned()),
+            InputLine::Unreadable,
+            fixture.address("code=x&state=another"),
+            fixture.address("code=x&state=state-of-this-login&iss=https://evil.example"),
+            fixture.address("error=access_denied&state=another"),
+            InputLine::Text(
+                "http://127.0.0.1:8080/oauth/callback/other?code=x&state=state-of-this-login"
+                    .to_owned(),
+            ),
+        ] {
+            let step = wait.take_line(line).await.unwrap();
+            assert_eq!(step, WaitStep::Waiting);
+            assert!(fixture.folder.is_pending("state-of-this-login"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_the_authorization_server_ends_the_wait() {
+        let fixture = Fixture::new();
+        let line = fixture.address("error=access_denied&state=state-of-this-login");
+        let error = fixture.wait().take_line(line).await.unwrap_err();
+        assert!(matches!(error, LoginError::Refused { .. }), "{error}");
+        assert!(!fixture.folder.is_pending("state-of-this-login"));
+    }
+
+    #[tokio::test]
+    async fn a_grant_of_another_process_ends_the_wait_and_a_renewal_does_not() {
+        let fixture = Fixture::new();
+        let mut wait = fixture.wait();
+        assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
+        let renewed = grant(&fixture.pending, 1);
+        let target = fixture.target();
+        fixture.folder.write_grant(&target, &renewed).unwrap();
+        assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
+        fixture
+            .folder
+            .write_grant(&target, &grant(&fixture.pending, 0))
+            .unwrap();
+        assert_eq!(wait.check_files().unwrap(), WaitStep::Finished);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_failed_elsewhere_ends_the_wait() {
+        let fixture = Fixture::new();
+        let mut wait = fixture.wait();
+        fixture.folder.take_pending("state-of-this-login").unwrap();
+        assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
+        tokio::time::advance(EXCHANGE_MAX).await;
+        assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let error = wait.check_files().unwrap_err().to_string();
+        assert!(error.contains("the login failed there"), "{error}");
+    }
+}
