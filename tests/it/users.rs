@@ -10,6 +10,7 @@ mod connection;
 mod findings;
 mod input;
 mod lists;
+mod login_sentence;
 mod lookalikes;
 mod names;
 mod dedicated;

@@ -297,6 +297,9 @@ async fn expired_credentials_show_in_the_state_and_a_single_refused_call_does_no
         let told = gateway.state("a", "needs_login").await;
         assert!(told["reason"].as_str().unwrap().contains(reason), "{told}");
         assert_eq!(told["needs_login"], status == 401, "{told}");
+        let failure = client.call("a__add", json!({"a": 1, "b": 2})).await;
+        let failure = failure.failure();
+        assert!(failure.contains(reason), "{failure}");
         // Its tools are still listed, and whoever gave it good ones restarts it.
         assert!(client.tools().await.contains(&"a__add".to_owned()));
         mock.clear_faults();
