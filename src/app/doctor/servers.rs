@@ -5,6 +5,7 @@
 
 use moongate_api::{FindingSeverity, ServerCondition, ServerStatus};
 use moongate_model::{UpstreamState, login_command, login_sentence};
+use moongate_oauth::ServerAuth;
 use moongate_upstream::ConnectTarget;
 
 use super::codes::DoctorCode;
@@ -174,9 +175,12 @@ pub(super) fn judge_connection(
             let message = format!("server {name}: {reason}{}", last_lines(server));
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
-        Some(ConnectTarget::Http { headers, .. }) if *state == UpstreamState::NeedsLogin => {
+        Some(ConnectTarget::Http { headers, auth, .. }) if *state == UpstreamState::NeedsLogin => {
             let verb = if headers.is_empty() { "add" } else { "check" };
-            let fix = format!("{verb} `servers.{name}.headers`");
+            let fix = match auth {
+                ServerAuth::Command(_) => format!("check `servers.{name}.auth`"),
+                ServerAuth::OAuth(_) => format!("{verb} `servers.{name}.headers`"),
+            };
             connection_finding(server, DoctorCode::LoginRefused, fix)
         }
         _ => {
@@ -243,7 +247,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use http::HeaderValue;
     use http::header::AUTHORIZATION;
-    use moongate_oauth::ServerAuth;
+    use moongate_oauth::CommandSettings;
     use moongate_upstream::{HttpTransport, NetworkSettings};
 
     use super::*;
@@ -291,9 +295,19 @@ mod tests {
     #[test]
     fn a_refused_header_and_a_403_are_not_a_login() {
         let server = refused("HTTP status 403");
+        let mut by_command = target(None);
+        if let ConnectTarget::Http { auth, .. } = &mut by_command {
+            *auth = ServerAuth::Command(CommandSettings {
+                command: "gh".to_owned(),
+                args: Vec::new(),
+                env: Vec::new(),
+                ttl: std::time::Duration::from_secs(600),
+            });
+        }
         for (target, fix) in [
             (target(Some("Bearer x")), "check `servers.linear.headers`"),
             (target(None), "add `servers.linear.headers`"),
+            (by_command, "check `servers.linear.auth`"),
         ] {
             let finding = judge_connection(Some(&target), &server).unwrap();
             assert_eq!(finding.code, DoctorCode::LoginRefused);

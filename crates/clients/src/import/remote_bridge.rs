@@ -417,7 +417,7 @@ mod tests {
         }
     }
 
-    /// What becomes of a bridge with this header: true if it needs a login, and `None` if it stays.
+    /// Need of a login where a bridge with this header becomes its URL. `None` if it stays.
     fn login_of(header: &str) -> Option<bool> {
         let found = unwrapped(&bridge_to(header), &Map::new());
         found
