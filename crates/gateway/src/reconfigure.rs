@@ -1,8 +1,8 @@
 //! Reconfiguration, from one generation to the next: servers that stay, come, go, or are replaced.
 //!
 //! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant:
-//! a connected server keeps serving until its replacement is ready. A server whose connection need
-//! not change keeps it.
+//! a connected server keeps serving until its replacement is ready, unless its credential is gone. A
+//! server whose connection need not change keeps it.
 
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -381,6 +381,33 @@ impl Gateway {
             reason,
             old_still_serves,
         }
+    }
+
+    /// Replaces a server at once, whether or not the new connection comes up. The old one takes no
+    /// new call, because the credential that it was opened with is gone. Returns false if there is
+    /// no such server.
+    pub fn replace_at_once(self: &Arc<Self>, name: &str) -> bool {
+        let _held = self.lock_changes();
+        // A stopped gateway starts no servers.
+        if self.stopped.load(Ordering::Acquire) {
+            return false;
+        }
+        let before = self.generation();
+        let Some(entry) = before.find_server(name) else {
+            return false;
+        };
+        self.replacements.cancel(name);
+        let old = entry.upstream.clone();
+        let upstream = self.new_upstream(&entry.settings);
+        upstream.copy_lists_from(&old);
+        let entry = RunningServer {
+            settings: entry.settings.clone(),
+            upstream: upstream.clone(),
+        };
+        self.publish(before.with_server(&Arc::new(entry)), &before);
+        self.switch_over(&old, &upstream);
+        tokio::spawn(upstream.run());
+        true
     }
 
     /// Resumes the replacement of a server whose settings had changed before the restart.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moongate_gateway::{Gateway, RestartOutcome};
-use moongate_oauth::Logins;
+use moongate_oauth::{LoginState, Logins};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Pause before another attempt, if a restart was under way already.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Restarts a server's connection when its login appears or goes. Ends with the gateway.
+/// Connects servers again when their logins appear or go. Ends with the gateway.
 pub(crate) async fn follow_logins(
     logins: Arc<Logins>,
     gateway: Arc<Gateway>,
@@ -30,12 +30,21 @@ pub(crate) async fn follow_logins(
         while restarts.try_join_next().is_some() {}
         for server in changed {
             tracing::info!(server, "login changed, so the server is connected again");
-            // Each by itself, since a server may be slow to start.
-            restarts.spawn(restart(gateway.clone(), server));
+            match logins.login_state(&server) {
+                // Each by itself, since a server may be slow to start.
+                LoginState::LoggedIn { .. } => {
+                    restarts.spawn(restart(gateway.clone(), server));
+                }
+                // A restart would leave the old connection in use, which has no login any more.
+                LoginState::None | LoginState::Ended => {
+                    gateway.replace_at_once(&server);
+                }
+            }
         }
     }
 }
 
+/// Restarts a server whose connection serves until the new one is ready.
 async fn restart(gateway: Arc<Gateway>, server: String) {
     // A restart that is under way may have begun without the login.
     while gateway.restart(&server).await == RestartOutcome::Busy {
