@@ -247,11 +247,14 @@ mod tests {
         assert_eq!(asked(ScopeSources::default()), None);
     }
 
+    /// Scopes of the resource, those of the authorization server, and those that are asked for.
+    type ScopeCase<'a> = (Option<&'a [String]>, Option<&'a [String]>, Option<&'a str>);
+
     #[test]
     fn offline_access_is_asked_for_where_the_authorization_server_lists_it() {
         let offline = list("read offline_access");
         let plain = list("read");
-        let cases: [(Option<&[String]>, Option<&[String]>, Option<&str>); 6] = [
+        let cases: [ScopeCase<'_>; 6] = [
             (Some(&plain), Some(&offline), Some("read offline_access")),
             (Some(&plain), Some(&plain), Some("read")),
             (Some(&plain), None, Some("read")),

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::command::opened;
-use super::issuer::{IssRule, IssuerRules, IssuerStep};
+use super::issuer::{IssRule, IssuerRules, IssuerStep, RuleChange};
 use super::whole_login::check_page;
 use super::world::{World, call, guarded_server, reaches, ready};
 use crate::harness::{Process, until};
@@ -30,7 +30,7 @@ fn set(rules: &mut IssuerRules, member: &'static str, value: impl Into<Value>) {
 
 #[tokio::test]
 async fn hostile_metadata_opens_no_browser_and_registers_nowhere() {
-    const METADATA: [(&str, fn(&mut IssuerRules)); 9] = [
+    const METADATA: [(&str, RuleChange); 9] = [
         ("plain PKCE", |rules| {
             set(rules, "code_challenge_methods_supported", json!(["plain"]));
         }),
@@ -129,8 +129,13 @@ async fn a_server_at_a_changed_url_never_gets_the_old_token() {
         (!thief.recorded_requests().is_empty()).then_some(())
     })
     .await;
-    reaches(&gateway, "needs_login").await;
-    call(&client).await;
+    // The old connection serves until the new one is ready, and that one needs a login.
+    until("the new connection needs a login", async || {
+        let status = gateway.status("linear").await;
+        (status["replacement"]["state"] == "needs_login").then_some(())
+    })
+    .await;
+    call(&client).await.text();
     for request in thief.recorded_requests() {
         assert_eq!(request.header("authorization"), None, "{request:?}");
     }

@@ -42,6 +42,9 @@ struct IssuerState {
     complaints: Mutex<Vec<String>>,
 }
 
+/// Change of the behaviour.
+pub(super) type RuleChange = fn(&mut IssuerRules);
+
 /// Behaviour, which a test may change at any time.
 #[derive(Clone)]
 pub(super) struct IssuerRules {

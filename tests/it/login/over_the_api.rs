@@ -52,7 +52,7 @@ async fn an_operator_logs_in_and_out() {
 async fn a_login_at_another_host_is_confirmed_for_that_host() {
     let world = World::start().await;
     let port = world.issuer.origin().rsplit(':').next().unwrap().to_owned();
-    let elsewhere = json!(format!("http://localhost:{port}/authorize"));
+    let elsewhere = json!(format!("https://localhost:{port}/authorize"));
     world
         .issuer
         .change(|rules| rules.metadata = vec![("authorization_endpoint", elsewhere)]);
@@ -75,7 +75,7 @@ async fn a_login_at_another_host_is_confirmed_for_that_host() {
     let start = post(&gateway, "login", &confirmed).await.json();
     assert_eq!(start["must_confirm"], false, "{start}");
     let url = start["url"].as_str().unwrap();
-    assert!(url.starts_with("http://localhost:"), "{url}");
+    assert!(url.starts_with("https://localhost:"), "{url}");
 }
 
 #[tokio::test]

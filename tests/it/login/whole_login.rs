@@ -4,7 +4,7 @@ use tokio::net::TcpListener;
 
 use super::browser::{BrowserPage, approve, browse};
 use super::command::opened;
-use super::issuer::{ClientMethod, IssRule, IssuerRules, IssuerStep};
+use super::issuer::{ClientMethod, IssRule, IssuerStep, RuleChange};
 use super::world::{SENTENCE, World, call, reaches, ready};
 use crate::harness::{HttpClient, holds, until};
 
@@ -117,7 +117,7 @@ async fn a_pasted_address_ends_the_login_and_another_state_does_not() {
 
 #[tokio::test]
 async fn a_login_works_with_each_kind_of_authorization_server() {
-    const KINDS: [(&str, fn(&mut IssuerRules)); 5] = [
+    const KINDS: [(&str, RuleChange); 5] = [
         ("metadata of OpenID Connect", |rules| rules.is_openid = true),
         ("no `iss`", |rules| rules.iss = IssRule::Unknown),
         ("secret by Basic", |rules| {
