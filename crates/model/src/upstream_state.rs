@@ -59,7 +59,7 @@ impl UpstreamState {
 /// Returns the sentence for a server that needs a login, with the command that helps. Status, errors
 /// and probes all say this.
 pub fn login_sentence(server: &str) -> String {
-    format!("{server} needs a login: {}", login_command(server))
+    format!("{server} needs a login: moongate login {server}")
 }
 
 /// Returns the command that logs in to a server.

@@ -4,9 +4,6 @@
 //! (`child_process`). Invariant: one run at a time, and nothing that the command printed is in an
 //! error or a log line.
 
-#[cfg(test)]
-mod tests;
-
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
@@ -258,3 +255,6 @@ fn read_token(output: &[u8]) -> Result<HeaderValue, CommandFailure> {
     header.set_sensitive(true);
     Ok(header)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,6 @@
 mod grant_file;
 mod held_grant;
 mod retry_pause;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -452,3 +450,6 @@ fn renewed_grant(grant: &Grant, tokens: TokenSet, obtained: Timestamp) -> Grant 
 fn describe(failure: &JoinError) -> String {
     format!("the renewal broke off: {failure}")
 }
+
+#[cfg(test)]
+mod tests;

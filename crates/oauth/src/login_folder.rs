@@ -20,9 +20,6 @@ use crate::pending_files;
 use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 use crate::settings::LoginTarget;
 
-#[cfg(test)]
-mod tests;
-
 /// Wait for another process that refreshes the same login. It may wait for a slow server.
 const REFRESH_PATIENCE: Duration = Duration::from_secs(20);
 /// Length of a file's start that differs between any two writes: the key's id and the nonce, in
@@ -146,3 +143,6 @@ fn read_version(path: &Path) -> io::Result<GrantVersion> {
     version[..start.len()].copy_from_slice(&start);
     Ok(GrantVersion(version))
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::ChildTree;
+use super::system::ChildTree;
 
 /// Limits of a run.
 #[derive(Clone, Copy, Debug)]
