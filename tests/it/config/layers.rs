@@ -86,7 +86,7 @@ const JSON: &str = r#"{
 
 #[test]
 fn all_formats_give_the_same_plan() {
-    let env = [("TOKEN", "secret")];
+    let env = [("TOKEN", "hidden-1f")];
     let toml = plan(&[("a.toml", TOML)], &env);
     assert_eq!(toml, plan(&[("a.yaml", YAML)], &env));
     assert_eq!(toml, plan(&[("a.json", JSON)], &env));
@@ -102,9 +102,9 @@ fn all_formats_give_the_same_plan() {
     let ConnectTarget::Http { headers, .. } = &toml.servers[0].connect else {
         panic!("{:?}", toml.servers[0].connect)
     };
-    assert_eq!(headers[0].1.to_str().unwrap(), "Bearer secret");
+    assert_eq!(headers[0].1.to_str().unwrap(), "Bearer hidden-1f");
     assert!(headers[0].1.is_sensitive());
-    assert!(!format!("{toml:?}").contains("secret"));
+    assert!(!format!("{toml:?}").contains("hidden-1f"));
 }
 
 #[test]
