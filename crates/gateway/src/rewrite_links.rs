@@ -4,8 +4,11 @@
 //! (`resolve_uri.rs`). Invariant: a result without links is unchanged, and only the URI of a link
 //! or a page changes.
 
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use parking_lot::Mutex;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{McpMethod, TaskMethod};
@@ -89,12 +92,15 @@ pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMappe
     map_app_pages(result, map);
 }
 
+/// Search for the start of a link, prepared once: it runs for each result.
+static LINK_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"u"));
+
 /// Returns true if a text may have a link.
 fn has_links(raw: &RawJson) -> bool {
     // Most results have no link, so they cost only one scan. It finds what both the member `"uri"`
     // and a page `"ui://…"` start with. A link whose key is escaped (`"\u0075ri"`) is not seen, and
     // stays as the server sent it.
-    let may_have = memchr::memmem::find(raw.bytes(), b"\"u").is_some();
+    let may_have = LINK_FINDER.find(raw.bytes()).is_some();
     may_have && (memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some() || may_name_page(raw))
 }
 
