@@ -103,3 +103,24 @@ fn random_share() -> f64 {
     let random = u16::from_ne_bytes(moongate_random::random_bytes());
     f64::from(random) / f64::from(u16::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::tests::grant;
+
+    #[test]
+    fn a_token_is_sent_while_it_is_good_by_the_clock_of_the_moment() {
+        let second = |number| Timestamp::from_second(number).unwrap();
+        // It expired in 1970, by the clock at which it is read.
+        let held = HeldGrant::new(grant());
+        assert_eq!(held.header(second(2_000)), None);
+        let sent = held.header(second(1_999)).unwrap();
+        assert_eq!(sent, "Bearer hush-access");
+        let ended = HeldGrant::new(Grant {
+            ended: true,
+            ..grant()
+        });
+        assert_eq!(ended.header(second(1_001)), None);
+    }
+}
