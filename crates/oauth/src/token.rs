@@ -12,6 +12,7 @@ use http::{HeaderValue, Response};
 use jiff::Timestamp;
 use moongate_transport::fetcher::{FetchError, Fetcher};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use url::{Url, form_urlencoded};
 
 use crate::authorization::PendingLogin;
@@ -36,8 +37,6 @@ pub struct TokenSet {
     pub refresh: Option<SecretText>,
     /// Life of the access token, if the server says so.
     pub expires_in: Option<Duration>,
-    /// Scope, if it is not the one that was asked for.
-    pub scope: Option<String>,
 }
 
 impl TokenSet {
@@ -152,11 +151,12 @@ pub async fn revoke(
     let Some(token) = &grant.refresh else {
         return endpoint.revoke(&grant.access, "access_token").await;
     };
-    endpoint.revoke(token, "refresh_token").await?;
+    let revoked = endpoint.revoke(token, "refresh_token").await;
     // Section 2.1: servers "MUST support the revocation of refresh tokens", which need not end the
-    // access token, and need not take that one at all.
+    // access token, and need not take that one at all. It is tried after a failure, too: one token
+    // less is better than none.
     let _ = endpoint.revoke(&grant.access, "access_token").await;
-    Ok(())
+    revoked
 }
 
 /// Form for a token endpoint, encoded.
@@ -258,7 +258,8 @@ impl TokenRefusal {
     }
 }
 
-/// Answer of a token endpoint: tokens, or an error.
+/// Answer of a token endpoint: tokens, or an error. Only members that are used are read, because a
+/// wrong type in any other must not cost tokens that are given once.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TokenResponse {
@@ -266,7 +267,6 @@ struct TokenResponse {
     token_type: Option<String>,
     expires_in: Option<TokenLife>,
     refresh_token: Option<SecretText>,
-    scope: Option<String>,
     error: Option<String>,
 }
 
@@ -276,6 +276,7 @@ struct TokenResponse {
 enum TokenLife {
     Number(f64),
     Text(String),
+    Other(IgnoredAny),
 }
 
 impl TokenLife {
@@ -284,6 +285,7 @@ impl TokenLife {
         let seconds = match self {
             TokenLife::Number(seconds) => seconds,
             TokenLife::Text(text) => text.trim().parse().ok()?,
+            TokenLife::Other(IgnoredAny) => return None,
         };
         let life = Duration::try_from_secs_f64(seconds).ok()?;
         (!life.is_zero()).then_some(life.min(LIFE_MAX))
@@ -335,7 +337,6 @@ impl TokenResponse {
             access: access.ok_or("no token that can be sent")?,
             refresh: refresh.filter(|token| !token.expose().is_empty()),
             expires_in: self.expires_in.and_then(TokenLife::read),
-            scope: self.scope,
         })
     }
 }
@@ -408,13 +409,12 @@ mod tests {
         let tokens = read(
             200,
             r#"{"access_token": "one", "token_type": "bEARER", "expires_in": 3600,
-                "refresh_token": "two", "scope": "read", "id_token": null}"#,
+                "refresh_token": "two", "scope": ["read"], "id_token": 7}"#,
         );
         let expected = TokenSet {
             access: SecretText::new("one"),
             refresh: Some(SecretText::new("two")),
             expires_in: Some(Duration::from_secs(3600)),
-            scope: Some("read".to_owned()),
         };
         let start = Timestamp::from_second(1000).unwrap();
         let end = Timestamp::from_second(4600).unwrap();
@@ -442,6 +442,9 @@ mod tests {
             ("\"soon\"", None),
             ("\"inf\"", None),
             ("\"NaN\"", None),
+            ("true", None),
+            ("[60]", None),
+            ("{\"seconds\": 60}", None),
             ("18446744073709551615", None),
             ("1e18", Some(LIFE_MAX.as_secs())),
         ] {

@@ -268,6 +268,8 @@ async fn a_login_that_cannot_be_revoked_is_forgotten() {
         matches!(failure, Err(TokenFailure::Unavailable(_))),
         "{failure:?}"
     );
+    let sent = world.issuer.requests_for("POST /revoke");
+    assert_eq!(sent.len(), 2, "the access token is revoked, too");
     let outcome = log_out(&world.fetcher, &world.folder, &target)
         .await
         .unwrap();
