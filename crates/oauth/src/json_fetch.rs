@@ -4,6 +4,8 @@
 //! a document that is absent, not JSON or of another shape is `None`, and no byte of it is in an
 //! error.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -54,18 +56,23 @@ impl LoginFetcher<'_> {
         self.send(url, post(JSON, Bytes::from(text))).await
     }
 
-    /// Posts a form, as a client that authenticates with this header.
+    /// Posts a form, as a client that authenticates with this header. Waits for the response for up
+    /// to `timeout`.
     pub(crate) async fn post_form(
         self,
         url: &Url,
         form: String,
         authorization: Option<HeaderValue>,
+        timeout: Duration,
     ) -> Result<Response<Bytes>, FetchError> {
         let mut request = post(FORM, Bytes::from(form));
         if let Some(value) = authorization {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        self.send(url, request).await
+        let fetcher = self.fetcher;
+        fetcher
+            .fetch_within(timeout, self.server, url, request)
+            .await
     }
 
     async fn send(self, url: &Url, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {

@@ -19,9 +19,11 @@ use crate::grant::Grant;
 use crate::pending_files;
 use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 use crate::settings::LoginTarget;
+use crate::token::REFRESH_MAX;
 
-/// Wait for another process that refreshes the same login. It may wait for a slow server.
-const REFRESH_PATIENCE: Duration = Duration::from_secs(20);
+/// Wait for another process that refreshes the same login: as long as a slow server may take, and
+/// longer than the write that follows.
+const REFRESH_PATIENCE: Duration = REFRESH_MAX.saturating_add(Duration::from_secs(10));
 /// Length of a file's start that differs between any two writes: the key's id and the nonce, in
 /// base64.
 const VERSION_LEN: usize = 24;
@@ -117,7 +119,7 @@ impl LoginFolder {
         pending_files::take(&self.files, state)
     }
 
-    /// Locks the refresh of one login over all processes. Waits 20 s at most. Whoever gets the lock
+    /// Locks the refresh of one login over all processes. Waits 70 s at most. Whoever gets the lock
     /// reads the grant again, because the one before may have renewed it.
     pub fn lock_refresh(&self, target: &LoginTarget) -> Result<RefreshLock, FolderError> {
         // A separate file, which nobody replaces or removes. A lock on the grant's file would be on

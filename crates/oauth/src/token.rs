@@ -28,6 +28,14 @@ const TOKEN_MAX: usize = 32 * 1024;
 /// Longest life of a token that counts.
 const LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// Longest wait for tokens. A code and most refresh tokens are good once, so a login is lost with
+/// an answer that is given up.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest refresh: one request with the scope, and one without.
+pub(crate) const REFRESH_MAX: Duration = TOKEN_TIMEOUT.saturating_mul(2);
+/// Longest wait for the end of one token.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Tokens that an authorization server gave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenSet {
@@ -221,7 +229,7 @@ struct TokenRefusal {
 
 impl TokenEndpoint<'_> {
     async fn request(&self, form: TokenForm) -> Result<TokenSet, TokenRefusal> {
-        match self.send(form).await {
+        match self.send(form, TOKEN_TIMEOUT).await {
             Ok(response) => read_tokens(&response, &untrusted_url::host(self.url)),
             Err(error) => Err(TokenRefusal::unavailable(error.to_string())),
         }
@@ -231,7 +239,7 @@ impl TokenEndpoint<'_> {
         let mut form = TokenForm(String::new());
         form.add("token", token.expose());
         form.add("token_type_hint", kind);
-        let sent = self.send(form).await;
+        let sent = self.send(form, REVOKE_TIMEOUT).await;
         let response = sent.map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
         if response.status().is_success() {
             return Ok(());
@@ -241,10 +249,14 @@ impl TokenEndpoint<'_> {
         Err(TokenFailure::Unavailable(text))
     }
 
-    async fn send(&self, mut form: TokenForm) -> Result<Response<Bytes>, FetchError> {
+    async fn send(
+        &self,
+        mut form: TokenForm,
+        timeout: Duration,
+    ) -> Result<Response<Bytes>, FetchError> {
         let authorization = form.authenticate(self.client);
         self.fetcher
-            .post_form(self.url, form.0, authorization)
+            .post_form(self.url, form.0, authorization, timeout)
             .await
     }
 }

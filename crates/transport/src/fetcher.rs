@@ -25,7 +25,8 @@ use crate::tcp_connector::TcpConnector;
 use crate::trust;
 use crate::tunnel::ProxyConnector;
 
-/// Longest time of a fetch, from the lookup of the name to the end of the body.
+/// Longest time of a fetch, from the lookup of the name to the end of the body, unless the caller
+/// gives another one.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a body, in bytes.
 const BODY_MAX: usize = 64 * 1024;
@@ -124,7 +125,7 @@ impl Fetcher {
         url: &url::Url,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, FetchError> {
-        self.fetch_timed(None, url, request).await
+        self.fetch_timed((None, TIMEOUT), url, request).await
     }
 
     /// Sends a request as `fetch` does, where the origin of `extra` may be private, too. That is
@@ -135,17 +136,30 @@ impl Fetcher {
         url: &url::Url,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, FetchError> {
-        self.fetch_timed(Some(extra), url, request).await
+        self.fetch_timed((Some(extra), TIMEOUT), url, request).await
+    }
+
+    /// Sends a request as `fetch_at` does, and waits for the response for up to `timeout`. For
+    /// requests that cannot be repeated, such as one that uses up a code: a response that is given
+    /// up is lost. Connecting takes no longer than for other requests.
+    pub async fn fetch_within(
+        &self,
+        timeout: Duration,
+        extra: &url::Url,
+        url: &url::Url,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        self.fetch_timed((Some(extra), timeout), url, request).await
     }
 
     async fn fetch_timed(
         &self,
-        extra: Option<&url::Url>,
+        (extra, timeout): (Option<&url::Url>, Duration),
         url: &url::Url,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, FetchError> {
         let fetching = self.fetch_whole(extra, url, request);
-        let fetched = match tokio::time::timeout(TIMEOUT, fetching).await {
+        let fetched = match tokio::time::timeout(timeout, fetching).await {
             Ok(fetched) => fetched,
             Err(_) => Err(FetchFailure::Timeout),
         };
@@ -487,5 +501,11 @@ mod tests {
         let error = fetch(&fetcher, &own).await.unwrap_err();
         assert_eq!(error.kind, FetchFailure::Timeout);
         assert_eq!(begun.elapsed().as_secs(), 5);
+        let limit = Duration::from_secs(1);
+        let own = url(&own);
+        let begun = tokio::time::Instant::now();
+        let fetching = fetcher.fetch_within(limit, &own, &own, Request::new(Bytes::new()));
+        assert_eq!(fetching.await.unwrap_err().kind, FetchFailure::Timeout);
+        assert_eq!(begun.elapsed().as_secs(), 1);
     }
 }

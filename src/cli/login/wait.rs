@@ -22,9 +22,9 @@ use crate::cli::process::print_message;
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Pause between two checks of the files.
 const CHECK_PAUSE: Duration = Duration::from_millis(500);
-/// Time in which a gateway that took the answer gets its tokens. It may wait 20 s for a refresh,
-/// and 5 s for the authorization server.
-const EXCHANGE_MAX: Duration = Duration::from_secs(30);
+/// Time in which a gateway that took the answer gets its tokens. It may wait 30 s for the
+/// authorization server, and 5 s to write. It waits for a refresh before it takes the answer.
+const EXCHANGE_MAX: Duration = Duration::from_secs(40);
 
 /// Wait for the answer of one login.
 pub(super) struct LoginWait<'a> {

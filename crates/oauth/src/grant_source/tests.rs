@@ -30,6 +30,8 @@ enum EndpointMode {
     Losing,
     /// The login was ended there.
     Ending,
+    /// Each refresh is done as by `Rotating`, and its response waits for another mode.
+    Holding,
 }
 
 /// Token endpoint in memory.
@@ -69,6 +71,9 @@ impl TokenServer {
     async fn answer(self, mut stream: TcpStream) {
         let form = read_form(&mut stream).await;
         let response = self.response(form);
+        while self.state.lock().mode == EndpointMode::Holding {
+            tokio::task::yield_now().await;
+        }
         let _ = stream.write_all(response.as_bytes()).await;
         let _ = stream.shutdown().await;
     }
@@ -385,6 +390,26 @@ async fn a_lost_response_may_cost_the_login_and_makes_no_loop() {
     }
     assert!(fixture.stored().ended);
     assert_eq!(fixture.server.count(), 2);
+}
+
+#[tokio::test]
+async fn a_slow_response_with_the_next_refresh_token_is_waited_for() {
+    let fixture = Fixture::new(EndpointMode::Holding, 61).await;
+    let source = Arc::new(fixture.source());
+    let request = tokio::spawn({
+        let source = source.clone();
+        async move { token(&source).await }
+    });
+    while fixture.server.count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    advance(29).await;
+    // Whatever ends by itself has ended now.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!request.is_finished());
+    fixture.server.set_mode(EndpointMode::Rotating);
+    assert_eq!(request.await.unwrap(), "Bearer access-1");
+    assert_eq!(fixture.stored().refresh.unwrap().expose(), "refresh-1");
 }
 
 #[tokio::test]
