@@ -297,7 +297,7 @@ impl LoginCommand<'_> {
     ) -> anyhow::Result<()> {
         let StartedLogin { url, pending, .. } = started;
         self.folder.put_pending(&pending)?;
-        let known = self.folder.grant_version(&server.target);
+        let known = self.folder.grant_version(&server.target)?;
         let path = pending.client.redirect.path();
         // Before the browser, which may come back at once.
         let listener = place.socket.map(|socket| socket.serve(path));

@@ -81,6 +81,22 @@ impl FolderError {
         }
     }
 
+    /// Returns true if nothing can be written here, until a person mends it.
+    pub(crate) fn forbids_writes(&self) -> bool {
+        match self {
+            FolderError::Full { .. } => true,
+            FolderError::Io { cause, .. } => matches!(
+                cause.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ),
+            FolderError::Secret(_)
+            | FolderError::Busy { .. }
+            | FolderError::Damaged { .. }
+            | FolderError::DamagedPending { .. }
+            | FolderError::TooLarge { .. } => false,
+        }
+    }
+
     /// Builds the error of a lock that was not taken.
     pub(crate) fn of_lock(path: &Path, failure: LockFailure) -> FolderError {
         match failure {
@@ -118,5 +134,22 @@ mod tests {
         let refused = error_of(io::ErrorKind::PermissionDenied);
         assert!(refused.to_string().contains("state_dir"), "{refused}");
         assert!(refused.to_string().contains("a.grant"), "{refused}");
+    }
+
+    #[test]
+    fn only_a_full_or_closed_disk_forbids_writes() {
+        use io::ErrorKind;
+        for (kind, expected) in [
+            (ErrorKind::StorageFull, true),
+            (ErrorKind::PermissionDenied, true),
+            (ErrorKind::ReadOnlyFilesystem, true),
+            (ErrorKind::Interrupted, false),
+            (ErrorKind::NotFound, false),
+            (ErrorKind::Other, false),
+        ] {
+            assert_eq!(error_of(kind).forbids_writes(), expected, "{kind}");
+        }
+        let path = PathBuf::from("state/logins/a.lock");
+        assert!(!FolderError::Busy { path }.forbids_writes());
     }
 }

@@ -286,7 +286,7 @@ impl GrantState {
     /// Takes the lock over all processes, and reads what the process before has written. Blocks.
     fn lock_and_reload(&self) -> Result<Option<RefreshLock>, FolderError> {
         let lock = self.file.lock()?;
-        if self.file.version() != self.held.load().version {
+        if self.file.version()? != self.held.load().version {
             let read = self.file.read()?;
             self.held.store(Arc::new(read));
         }
@@ -372,10 +372,12 @@ impl GrantState {
     /// Reads the grant if another process has changed it. Blocks.
     fn reload(&self) {
         let held = self.held.load_full();
-        if self.file.version() == held.version {
-            return;
-        }
-        match self.file.read() {
+        let read = match self.file.version() {
+            Ok(version) if version == held.version => return self.clear_file_problem(&held),
+            Ok(_) => self.file.read(),
+            Err(failure) => Err(failure),
+        };
+        match read {
             Ok(read) => {
                 // A renewal that came first knows the file better.
                 let found = self.held.compare_and_swap(&held, Arc::new(read));
@@ -385,6 +387,16 @@ impl GrantState {
                 }
             }
             Err(failure) => self.set_file_problem(Some(failure.to_string())),
+        }
+    }
+
+    /// Ends the problem of a file that has the login in memory.
+    fn clear_file_problem(&self, held: &Arc<HeldLogin>) {
+        let is_unsaved = held.grant.as_ref().is_some_and(|grant| grant.is_unsaved);
+        let mut problems = self.problems.lock();
+        // Under the lock: a renewal that could not write since has a problem that stays.
+        if !is_unsaved && Arc::ptr_eq(&self.held.load(), held) {
+            problems.file = None;
         }
     }
 

@@ -217,7 +217,7 @@ pub async fn log_out(
     target: &LoginTarget,
 ) -> Result<LogoutOutcome, LoginError> {
     let locked = target.clone();
-    let is_stored = move |folder: &LoginFolder| Ok(folder.grant_version(&locked).is_some());
+    let is_stored = move |folder: &LoginFolder| Ok(folder.grant_version(&locked)?.is_some());
     if !in_folder(folder, is_stored).await? {
         return Ok(LogoutOutcome::NotLoggedIn);
     }

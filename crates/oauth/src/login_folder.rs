@@ -93,13 +93,14 @@ impl LoginFolder {
         self.files.remove(&lock, &path)
     }
 
-    /// Reads the version of a grant's file, without decryption. `None` if there is no login.
-    pub fn grant_version(&self, target: &LoginTarget) -> Option<GrantVersion> {
-        match read_version(&self.grant_path(&LoginNames::of(target))) {
-            Ok(version) => Some(version),
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => None,
-            // The login isn't gone, and whoever reads it reports what is wrong.
-            Err(_) => Some(GrantVersion([0; VERSION_LEN])),
+    /// Reads the version of a grant's file, without decryption. `None` if there is no login. An
+    /// error says nothing about the login: this process may have no file handle left for a moment.
+    pub fn grant_version(&self, target: &LoginTarget) -> Result<Option<GrantVersion>, FolderError> {
+        let path = self.grant_path(&LoginNames::of(target));
+        match read_version(&path) {
+            Ok(version) => Ok(Some(version)),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(FolderError::of_io(&path, cause)),
         }
     }
 

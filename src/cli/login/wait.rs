@@ -141,7 +141,10 @@ impl<'a> LoginWait<'a> {
     /// Checks whether another process has finished the login, or has failed to.
     fn check_files(&mut self) -> anyhow::Result<WaitStep> {
         let target = self.pending.target();
-        let version = self.folder.grant_version(&target);
+        // What fails for a moment must not end the login. The next check is soon.
+        let Ok(version) = self.folder.grant_version(&target) else {
+            return Ok(WaitStep::Waiting);
+        };
         if version != self.known {
             let grant = self.folder.read_grant(&target)?;
             // The login of before may be renewed meanwhile, and that isn't this one.
@@ -270,7 +273,7 @@ mod tests {
         }
 
         fn wait(&self) -> LoginWait<'_> {
-            let known = self.folder.grant_version(&self.target());
+            let known = self.folder.grant_version(&self.target()).unwrap();
             LoginWait::new((&self.fetcher, &self.folder), &self.pending, None, known)
         }
 

@@ -29,14 +29,14 @@ impl GrantFile {
         GrantFile { folder, target }
     }
 
-    pub(super) fn version(&self) -> Option<GrantVersion> {
+    pub(super) fn version(&self) -> Result<Option<GrantVersion>, FolderError> {
         self.folder.grant_version(&self.target)
     }
 
     /// Reads the login. Its version is taken first: if the file is replaced in between, the next
     /// comparison finds another version, and it is read again.
     pub(super) fn read(&self) -> Result<HeldLogin, FolderError> {
-        let version = self.version();
+        let version = self.version()?;
         let grant = match version {
             Some(_) => self.folder.read_grant(&self.target)?,
             None => None,
@@ -48,23 +48,24 @@ impl GrantFile {
     }
 
     /// Locks the refresh over all processes. `None`: there is no lock in a folder that cannot be
-    /// written, and without a renewal the login would be lost.
+    /// written, and without a renewal the login would be lost. Any other failure may pass, and a
+    /// renewal without the lock could use a refresh token that another process uses, too.
     pub(super) fn lock(&self) -> Result<Option<RefreshLock>, FolderError> {
         match self.folder.lock_refresh(&self.target) {
             Ok(lock) => Ok(Some(lock)),
-            Err(busy @ FolderError::Busy { .. }) => Err(busy),
-            Err(_) => Ok(None),
+            Err(failure) if failure.forbids_writes() => Ok(None),
+            Err(failure) => Err(failure),
         }
     }
 
     /// Writes a grant, unless the file is another than the one of this version. Returns once the
     /// login may be used.
     pub(super) fn replace(&self, before: Option<GrantVersion>, grant: Grant) -> StoredLogin {
-        let written = match self.version() == before {
+        let written = self.version().and_then(|now| match now == before {
             true => self.folder.write_grant(&self.target, &grant),
             // Somebody logged in or out meanwhile, which counts more than a renewal.
             false => Ok(()),
-        };
+        });
         match written.and_then(|()| self.read()) {
             Ok(login) => StoredLogin {
                 login,

@@ -1,186 +1,19 @@
 //! Tests of renewals against a token endpoint that rotates refresh tokens, as strict ones do.
 
-use std::net::SocketAddr;
+mod token_server;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use jiff::SignedDuration;
 use moongate_transport::fetcher::FetchRules;
 use moongate_transport::trust::tls_without_roots;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use url::{Url, form_urlencoded};
 
 use super::*;
-use crate::grant::{ClientAuthMethod, ClientIdentity};
 use crate::secret_text::SecretText;
 
-/// Behaviour of the token endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndpointMode {
-    /// Each refresh token is good once, and a new one comes with each access token.
-    Rotating,
-    /// The refresh token stays, and is in no response.
-    Keeping,
-    /// HTTP status 503.
-    Down,
-    /// The refresh is done, and its response is lost.
-    Losing,
-    /// The login was ended there.
-    Ending,
-    /// Each refresh is done as by `Rotating`, and its response waits for another mode.
-    Holding,
-}
-
-/// Token endpoint in memory.
-struct EndpointState {
-    mode: EndpointMode,
-    refresh: String,
-    requests: Vec<String>,
-}
-
-#[derive(Clone)]
-struct TokenServer {
-    address: SocketAddr,
-    state: Arc<Mutex<EndpointState>>,
-}
-
-impl TokenServer {
-    async fn start(mode: EndpointMode) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let state = EndpointState {
-            mode,
-            refresh: "refresh-0".to_owned(),
-            requests: Vec::new(),
-        };
-        let server = TokenServer {
-            address: listener.local_addr().unwrap(),
-            state: Arc::new(Mutex::new(state)),
-        };
-        let serving = server.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serving.clone().answer(stream));
-            }
-        });
-        server
-    }
-
-    async fn answer(self, mut stream: TcpStream) {
-        let form = read_form(&mut stream).await;
-        let response = self.response(form);
-        while self.state.lock().mode == EndpointMode::Holding {
-            tokio::task::yield_now().await;
-        }
-        let _ = stream.write_all(response.as_bytes()).await;
-        let _ = stream.shutdown().await;
-    }
-
-    /// Response to a refresh. Empty: the connection ends without one.
-    fn response(&self, form: String) -> String {
-        let sent = form_urlencoded::parse(form.as_bytes())
-            .find(|(name, _)| name == "refresh_token")
-            .map(|(_, value)| value.into_owned());
-        let mut state = self.state.lock();
-        state.requests.push(form);
-        let number = state.requests.len();
-        let is_current = sent.as_deref() == Some(state.refresh.as_str());
-        if state.mode == EndpointMode::Down {
-            return with_body("503 Service Unavailable", "{}");
-        }
-        if state.mode == EndpointMode::Ending || !is_current {
-            return with_body("400 Bad Request", r#"{"error":"invalid_grant"}"#);
-        }
-        if state.mode != EndpointMode::Keeping {
-            state.refresh = format!("refresh-{number}");
-        }
-        if state.mode == EndpointMode::Losing {
-            return String::new();
-        }
-        let refresh = match state.mode {
-            EndpointMode::Keeping => String::new(),
-            _ => format!(r#","refresh_token":"{}""#, state.refresh),
-        };
-        let body = format!(
-            r#"{{"access_token":"access-{number}","token_type":"Bearer","expires_in":3600,
-                "scope":"less"{refresh}}}"#
-        );
-        with_body("200 OK", &body)
-    }
-
-    fn set_mode(&self, mode: EndpointMode) {
-        self.state.lock().mode = mode;
-    }
-
-    fn count(&self) -> usize {
-        self.state.lock().requests.len()
-    }
-
-    fn target(&self) -> LoginTarget {
-        LoginTarget {
-            server: "linear".to_owned(),
-            url: self.url("/mcp"),
-        }
-    }
-
-    fn url(&self, path: &str) -> Url {
-        Url::parse(&format!("http://{}{path}", self.address)).unwrap()
-    }
-
-    /// Grant of an hour that has been used for so many minutes.
-    fn grant(&self, minutes: i64) -> Grant {
-        let obtained = Timestamp::now() - SignedDuration::from_mins(minutes);
-        Grant {
-            issuer: self.url("/"),
-            token_endpoint: self.url("/token"),
-            revocation_endpoint: None,
-            client: ClientIdentity {
-                id: "client".to_owned(),
-                secret: None,
-                method: ClientAuthMethod::None,
-                redirect: self.url("/oauth/callback/abc"),
-            },
-            scope_asked: Some("read write".to_owned()),
-            resource: Some(self.url("/mcp").into()),
-            access: SecretText::new("access-0"),
-            refresh: Some(SecretText::new("refresh-0")),
-            obtained,
-            expires: Some(obtained + SignedDuration::from_hours(1)),
-            renewal: 0,
-            ended: false,
-            step_ups: 0,
-        }
-    }
-}
-
-async fn read_form(stream: &mut TcpStream) -> String {
-    let mut read = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&read).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let head = head.to_ascii_lowercase();
-            let length = head
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length: "));
-            if length.is_some_and(|length| length.parse() == Ok(body.len())) {
-                return body.to_owned();
-            }
-        }
-        if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
-            return String::new();
-        }
-    }
-}
-
-fn with_body(status: &str, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    )
-}
+use token_server::{EndpointMode, TokenServer};
 
 /// State folder with one login.
 struct Fixture {
@@ -217,6 +50,22 @@ impl Fixture {
     fn stored(&self) -> Grant {
         let stored = self.folder.read_grant(&self.server.target());
         stored.unwrap().unwrap()
+    }
+
+    /// Path of the login's file with this ending.
+    fn only_file(&self, ending: &str) -> PathBuf {
+        let entries = std::fs::read_dir(self.state_folder.join("logins")).unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        let found = paths.find(|path| path.extension() == Some(ending.as_ref()));
+        found.unwrap()
+    }
+
+    /// Puts a folder in the place of the file, which can be neither read nor locked then.
+    fn replace_by_folder(&self, ending: &str) -> PathBuf {
+        let path = self.only_file(ending);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        path
     }
 
     /// Keeps files in the folder from being replaced, even by root.
@@ -511,7 +360,7 @@ async fn a_login_that_another_one_replaced_meanwhile_ends_nothing() {
     let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
     let target = fixture.server.target();
     let file = GrantFile::new(fixture.folder.clone(), target.clone());
-    let before = file.version();
+    let before = file.version().unwrap();
     let later = fixture.server.grant(0);
     fixture.folder.write_grant(&target, &later).unwrap();
     let ended = Grant {
@@ -522,6 +371,58 @@ async fn a_login_that_another_one_replaced_meanwhile_ends_nothing() {
     assert!(stored.failure.is_none());
     assert_eq!(stored.login.grant.unwrap().grant, later);
     assert_eq!(fixture.stored(), later);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_looked_at_does_not_cost_new_tokens() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let target = fixture.server.target();
+    let file = GrantFile::new(fixture.folder.clone(), target.clone());
+    let before = file.version().unwrap();
+    let path = fixture.replace_by_folder("grant");
+    let renewed = Grant {
+        access: SecretText::new("access-1"),
+        renewal: 1,
+        ..fixture.server.grant(0)
+    };
+    let stored = file.replace(before, renewed.clone());
+    assert!(stored.failure.is_some());
+    let held = stored.login.grant.unwrap();
+    assert!(held.is_unsaved);
+    assert_eq!(held.grant, renewed);
+    assert_eq!(stored.login.version, before);
+    std::fs::remove_dir(&path).unwrap();
+}
+
+#[tokio::test]
+async fn a_problem_with_the_file_ends_when_it_can_be_read_again() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
+    let source = fixture.source();
+    let path = fixture.only_file("grant");
+    let text = std::fs::read(&path).unwrap();
+    fixture.replace_by_folder("grant");
+    source.reload();
+    assert!(source.problem().is_some());
+    assert_eq!(token(&source).await, "Bearer access-0");
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::write(&path, text).unwrap();
+    source.reload();
+    assert_eq!(source.problem(), None);
+}
+
+#[tokio::test]
+async fn without_the_lock_nothing_is_renewed() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let target = fixture.server.target();
+    drop(fixture.folder.lock_refresh(&target).unwrap());
+    let path = fixture.replace_by_folder("lock");
+    let source = fixture.source();
+    let error = source.authorization().await.unwrap_err();
+    assert!(error.to_string().contains("cannot be renewed"), "{error}");
+    assert_eq!(fixture.server.count(), 0);
+    std::fs::remove_dir(path).unwrap();
+    advance(5).await;
+    assert_eq!(token(&source).await, "Bearer access-1");
 }
 
 #[tokio::test]
