@@ -17,7 +17,7 @@ use crate::discovery::{Discovered, discover};
 use crate::folder_error::FolderError;
 use crate::grant::Grant;
 use crate::login_error::LoginError;
-use crate::login_folder::LoginFolder;
+use crate::login_folder::{LoginFolder, RefreshLock};
 use crate::registration::choose_client;
 use crate::scope::{EarlierScope, ScopeChoice, ScopeSources};
 use crate::settings::{LoginTarget, OAuthSettings};
@@ -163,6 +163,7 @@ pub async fn finish_login(
     callback_path: Option<&str>,
 ) -> Result<LoginTarget, LoginError> {
     let state = response.state().ok_or(LoginError::UnknownState)?.to_owned();
+    let lock = lock_waiting(folder, state.clone()).await?;
     let taken = in_folder(folder, move |folder| folder.take_pending(&state)).await?;
     let pending = taken.ok_or(LoginError::UnknownState)?;
     let code = match callback_path {
@@ -170,9 +171,6 @@ pub async fn finish_login(
         None => response.check_pasted(&pending),
     }?;
     let target = pending.target();
-    // A refresh of the login before this one must not write over it.
-    let locked = target.clone();
-    let lock = in_folder(folder, move |folder| folder.lock_refresh(&locked)).await?;
     let obtained = Timestamp::now();
     let exchanged = exchange_code(fetcher, &pending, &code).await;
     let tokens = exchanged.map_err(|failure| LoginError::Token {
@@ -180,10 +178,32 @@ pub async fn finish_login(
         failure,
     })?;
     let grant = grant_of(pending, tokens, obtained);
-    let written = target.clone();
-    in_folder(folder, move |folder| folder.write_grant(&written, &grant)).await?;
+    let (named, written) = (target.clone(), grant.clone());
+    let stored = in_folder(folder, move |folder| folder.write_grant(&named, &written)).await;
     drop(lock);
+    if let Err(failure) = stored {
+        // Nobody will know these tokens, which are good for longer than this attempt.
+        revoke_in_time(fetcher, &target, &grant).await;
+        return Err(failure);
+    }
     Ok(target)
+}
+
+/// Locks the refresh of the login that an answer is for, because a refresh of the login before it
+/// must not write over it. Before the answer is taken: if the lock cannot be had, it can be brought
+/// again.
+async fn lock_waiting(folder: &LoginFolder, state: String) -> Result<RefreshLock, LoginError> {
+    let lock = in_folder(folder, move |folder| match folder.peek_pending(&state) {
+        Ok(Some(pending)) => folder.lock_refresh(&pending.target()).map(Some),
+        Ok(None) => Ok(None),
+        // It is cleared away, so that it's an error once.
+        Err(damaged @ FolderError::DamagedPending { .. }) => {
+            folder.take_pending(&state)?;
+            Err(damaged)
+        }
+        Err(failure) => Err(failure),
+    });
+    lock.await?.ok_or(LoginError::UnknownState)
 }
 
 fn grant_of(pending: PendingLogin, tokens: TokenSet, obtained: Timestamp) -> Grant {
@@ -232,11 +252,7 @@ pub async fn log_out(
         Err(error) => return Err(error),
     };
     let is_revoked = match &grant {
-        Some(grant) => {
-            let revoked = revoke(fetcher, target, grant);
-            let revoked = tokio::time::timeout(REVOKE_PATIENCE, revoked).await;
-            revoked.is_ok_and(|revoked| revoked.is_ok())
-        }
+        Some(grant) => revoke_in_time(fetcher, target, grant).await,
         None => false,
     };
     let removed = target.clone();
@@ -247,6 +263,12 @@ pub async fn log_out(
         (true, true) => LogoutOutcome::Revoked,
         (true, false) => LogoutOutcome::Forgotten,
     })
+}
+
+/// Revokes a login, if its authorization server answers in time. Returns true if it did.
+async fn revoke_in_time(fetcher: &Fetcher, target: &LoginTarget, grant: &Grant) -> bool {
+    let revoked = tokio::time::timeout(REVOKE_PATIENCE, revoke(fetcher, target, grant)).await;
+    revoked.is_ok_and(|revoked| revoked.is_ok())
 }
 
 /// Does something in the folder, on a thread that may block.

@@ -115,6 +115,11 @@ impl LoginFolder {
         pending_files::is_waiting(&self.files, state)
     }
 
+    /// Reads the login that waits for a state, and leaves it to wait.
+    pub fn peek_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
+        pending_files::peek(&self.files, state)
+    }
+
     /// Takes the login that waits for a state, once over all processes.
     pub fn take_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
         pending_files::take(&self.files, state)

@@ -35,6 +35,18 @@ pub(crate) fn is_waiting(files: &SealedFiles, state: &str) -> bool {
     files.path(SealedKind::Pending, &stem).exists()
 }
 
+/// Reads the login of a state, and leaves it to wait. `None` if none waits for this state, any more
+/// or ever.
+pub(crate) fn peek(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
+    let stem = hex_digest(state, STEM_LEN);
+    let path = files.path(SealedKind::Pending, &stem);
+    match files.read::<PendingLogin>(SealedKind::Pending, &path, &stem)? {
+        SealedFile::Intact(pending) => Ok(Some(pending).filter(|it| answers(it, state))),
+        SealedFile::Absent => Ok(None),
+        SealedFile::Damaged => Err(FolderError::DamagedPending { path }),
+    }
+}
+
 /// Takes the login of a state. `None` if none waits for this state, any more or ever.
 pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
     let stem = hex_digest(state, STEM_LEN);
@@ -50,11 +62,13 @@ pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<PendingLog
     match found {
         SealedFile::Absent => Ok(None),
         SealedFile::Damaged => Err(FolderError::DamagedPending { path }),
-        SealedFile::Intact(pending) => {
-            let is_good = pending.state.expose() == state && is_open(&pending, Timestamp::now());
-            Ok(Some(pending).filter(|_| is_good))
-        }
+        SealedFile::Intact(pending) => Ok(Some(pending).filter(|it| answers(it, state))),
     }
+}
+
+/// True if a login waits for this state.
+fn answers(pending: &PendingLogin, state: &str) -> bool {
+    pending.state.expose() == state && is_open(pending, Timestamp::now())
 }
 
 /// Removes logins that waited too long or can't be opened, and the oldest if there is no room.

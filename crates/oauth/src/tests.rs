@@ -51,7 +51,7 @@ struct World {
     issuer: FakeServer,
     fetcher: Fetcher,
     folder: LoginFolder,
-    _state: tempfile::TempDir,
+    state: tempfile::TempDir,
 }
 
 impl World {
@@ -63,7 +63,7 @@ impl World {
             issuer: FakeServer::start().await,
             fetcher: fetcher(),
             folder: LoginFolder::open(state.path()).unwrap(),
-            _state: state,
+            state,
         };
         let resource = world.resource_metadata();
         world.server.answer(RESOURCE, 200, &resource);

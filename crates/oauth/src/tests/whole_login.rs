@@ -3,6 +3,7 @@
 use super::*;
 use crate::authorization::callback_path;
 use crate::challenge::BearerChallenge;
+use crate::file_names::LoginNames;
 use crate::grant::{ClientAuthMethod, Grant};
 use crate::login::{LogoutOutcome, log_out};
 use crate::secret_text::SecretText;
@@ -256,6 +257,39 @@ async fn a_logout_revokes_and_forgets() {
         .await
         .unwrap();
     assert_eq!(outcome, LogoutOutcome::NotLoggedIn);
+}
+
+#[tokio::test]
+async fn an_answer_waits_on_if_the_login_cannot_be_locked() {
+    let world = World::start().await;
+    let begun = world.begin(&OAuthSettings::default()).await.unwrap();
+    let stem = LoginNames::of(&world.target()).stem;
+    let in_the_way = world.state.path().join(format!("logins/{stem}.lock"));
+    std::fs::create_dir(&in_the_way).unwrap();
+    let query = world.good_query(&begun);
+    let error = world.finish(&begun, &query).await.unwrap_err();
+    assert!(matches!(error, LoginError::Folder(_)), "{error}");
+    assert!(world.issuer.requests_for("POST /token").is_empty());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    world.finish(&begun, &query).await.unwrap();
+    assert_eq!(grant(&world).access.expose(), "access-1");
+}
+
+#[tokio::test]
+async fn tokens_that_cannot_be_written_are_revoked() {
+    let world = World::start().await;
+    let begun = world.begin(&OAuthSettings::default()).await.unwrap();
+    // Keeps files in the folder from being replaced, even by root.
+    std::fs::create_dir_all(world.state.path().join("logins/.new/x")).unwrap();
+    let ended = world.finish(&begun, &world.good_query(&begun)).await;
+    assert!(matches!(ended, Err(LoginError::Folder(_))), "{ended:?}");
+    let sent = world.issuer.requests_for("POST /revoke");
+    let tokens: Vec<_> = sent
+        .iter()
+        .filter_map(|request| parameters(&request.body).remove("token"))
+        .collect();
+    assert_eq!(tokens, ["refresh-1", "access-1"]);
+    assert_eq!(world.folder.read_grant(&world.target()).unwrap(), None);
 }
 
 #[tokio::test]
