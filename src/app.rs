@@ -229,6 +229,10 @@ impl GatewayApp {
         downstream.parked_calls.clear();
         self.gateway.stop().await;
         targets.shared.wait_closed().await;
+        // Once nothing is sent any more. The end of the process would lose a new refresh token.
+        if let Some(logins) = &targets.logins {
+            logins.settle().await;
+        }
         // The reaper's exit is awaited with a blocking call.
         let shared = targets.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;

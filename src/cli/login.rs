@@ -77,7 +77,7 @@ pub fn run(args: &LoginArgs) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return report_error(&error),
     };
-    // No signal is caught: Ctrl-C ends the process at once, and nothing has to be undone.
+    // No signal is caught: Ctrl-C ends the process at once.
     let end = runtime.block_on(log_in(args));
     // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next
     // line.
@@ -135,6 +135,8 @@ async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
             code = ExitCode::FAILURE;
         }
     }
+    // A check of a server may have started a renewal, which the end of the process would lose.
+    logins.settle().await;
     Ok(code)
 }
 

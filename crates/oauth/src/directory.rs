@@ -17,15 +17,20 @@ use moongate_transport::fetcher::Fetcher;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::task::TaskTracker;
 
 use crate::command_source::CommandSource;
 use crate::grant_source::{GrantSource, LoginFacts};
 use crate::login_folder::LoginFolder;
 use crate::settings::{LoginTarget, ServerAuth};
+use crate::token::REFRESH_MAX;
 
 /// Pause between two checks of the folder.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for renewals at the end of a process: as long as a slow server may take, and longer
+/// than the write that follows.
+const SETTLE_MAX: Duration = REFRESH_MAX.saturating_add(Duration::from_secs(10));
 
 /// Logins of a gateway's servers.
 pub struct Logins {
@@ -35,6 +40,8 @@ pub struct Logins {
     /// Logins as they were reported last.
     reported: Mutex<BTreeMap<LoginTarget, Option<LoginFacts>>>,
     replaced: Notify,
+    /// Renewals whose request was sent.
+    renewals: TaskTracker,
 }
 
 type ServerMap = BTreeMap<String, ServerEntry>;
@@ -87,6 +94,28 @@ impl Logins {
             servers: ArcSwap::default(),
             reported: Mutex::default(),
             replaced: Notify::new(),
+            renewals: TaskTracker::new(),
+        }
+    }
+
+    /// Creates the logins of other servers in the same folder. Whoever settles these logins waits
+    /// for the renewals of those, too.
+    pub fn of_others(&self, servers: Vec<LoginServer>) -> Logins {
+        let others = Logins {
+            renewals: self.renewals.clone(),
+            ..Logins::new(self.folder.clone(), self.fetcher.clone())
+        };
+        others.replace(servers);
+        others
+    }
+
+    /// Waits until every renewal that was sent is on disk, and lets no other one start. The process
+    /// calls it before it ends: the authorization server may have replaced the old refresh token,
+    /// and only the response has the new one.
+    pub async fn settle(&self) {
+        self.renewals.close();
+        if timeout(SETTLE_MAX, self.renewals.wait()).await.is_err() {
+            tracing::warn!(wait = ?SETTLE_MAX, "login renewal given up");
         }
     }
 
@@ -139,7 +168,8 @@ impl Logins {
             return EntrySource::Missing;
         };
         let fetcher = self.fetcher.clone();
-        let source = GrantSource::new(folder.clone(), fetcher, target.clone());
+        let renewals = self.renewals.clone();
+        let source = GrantSource::new(folder.clone(), fetcher, target.clone(), renewals);
         EntrySource::Grant(Arc::new(source))
     }
 

@@ -21,6 +21,7 @@ use moongate_transport::credential_source::{AuthChallenge, CredentialSource};
 use moongate_transport::fetcher::Fetcher;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
+use tokio_util::task::TaskTracker;
 
 use crate::folder_error::FolderError;
 use crate::grant::Grant;
@@ -52,6 +53,8 @@ struct GrantState {
     has_background_renewal: AtomicBool,
     has_saver: AtomicBool,
     problems: Mutex<LoginProblems>,
+    /// Renewals whose request was sent. Closed once the process is about to end.
+    renewals: TaskTracker,
 }
 
 /// Problems that the operator should see.
@@ -92,8 +95,15 @@ impl LoginFacts {
 }
 
 impl GrantSource {
-    /// Creates the source of a login, and reads its grant. Blocks for as long as that takes.
-    pub fn new(folder: LoginFolder, fetcher: Arc<Fetcher>, target: LoginTarget) -> Self {
+    /// Creates the source of a login, and reads its grant. Blocks for as long as that takes. Each
+    /// renewal is among `renewals` from its request to the end of its write, and none is sent once
+    /// they are closed.
+    pub fn new(
+        folder: LoginFolder,
+        fetcher: Arc<Fetcher>,
+        target: LoginTarget,
+        renewals: TaskTracker,
+    ) -> Self {
         let nothing = HeldLogin {
             grant: None,
             version: None,
@@ -108,6 +118,7 @@ impl GrantSource {
             has_background_renewal: AtomicBool::new(false),
             has_saver: AtomicBool::new(false),
             problems: Mutex::default(),
+            renewals,
         };
         state.reload();
         GrantSource {
@@ -261,6 +272,11 @@ impl GrantState {
         let Some(grant) = held.grant.as_ref().filter(|_| reason.holds(&held)) else {
             return;
         };
+        // Before the check: whoever closes them waits for this one, or it isn't sent.
+        let _renewal = self.renewals.token();
+        if self.renewals.is_closed() {
+            return;
+        }
         let grant = &grant.grant;
         let obtained = Timestamp::now();
         match token::refresh(&self.fetcher, &self.target, grant).await {

@@ -73,9 +73,7 @@ fn build_logins(plan: &Plan, folder: Option<LoginFolder>, own: Vec<SocketAddr>) 
 
 /// Returns the logins for one server, whose settings need not be in any config.
 pub(super) fn logins_for(logins: &Logins, settings: &ServerSettings) -> Arc<Logins> {
-    let single = Logins::new(logins.folder().cloned(), logins.fetcher().clone());
-    single.replace(login_server(settings).into_iter().collect());
-    Arc::new(single)
+    Arc::new(logins.of_others(login_server(settings).into_iter().collect()))
 }
 
 /// Returns the servers of a plan that can have a login, or a command that prints their credential.

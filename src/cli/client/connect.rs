@@ -34,6 +34,7 @@ pub(super) async fn with_client<T>(
     work: impl AsyncFnOnce(&VerbClient) -> Result<T, VerbFailure>,
 ) -> Result<T, VerbFailure> {
     let target = args.target()?;
+    let logins = target.logins();
     logs::start(
         if args.verbose {
             "info,moongate=debug"
@@ -44,6 +45,23 @@ pub(super) async fn with_client<T>(
     );
     // Before the child is started, so that no signal can leave it behind.
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
+    let end = run_with(target, &mut stop, work).await;
+    if let Some(logins) = logins {
+        // The end of the process would lose a refresh token that has just been renewed. Another
+        // signal is from a person who doesn't wait for that.
+        tokio::select! {
+            () = logins.settle() => {}
+            () = stop.recv() => {}
+        }
+    }
+    end
+}
+
+async fn run_with<T>(
+    target: VerbTarget,
+    stop: &mut StopSignals,
+    work: impl AsyncFnOnce(&VerbClient) -> Result<T, VerbFailure>,
+) -> Result<T, VerbFailure> {
     let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), target.guard())
         .with_tls(target.tls())
         .with_credentials(target.credentials());

@@ -22,7 +22,7 @@ use moongate_clients::KEY_VARIABLE;
 use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, Plan, ProblemOrigin};
 use moongate_listener::UNIX;
 use moongate_model::login_sentence;
-use moongate_oauth::ServerAuth;
+use moongate_oauth::{Logins, ServerAuth};
 use moongate_protocol::{ConnectError, SUPPORTED};
 use moongate_transport::LinkError;
 use moongate_transport::credential_source::CredentialDirectory;
@@ -91,7 +91,7 @@ pub(super) struct VerbTarget {
     pub(super) settings: ServerSettings,
     chosen: TargetChoice,
     /// Logins of a server that the config has.
-    credentials: Option<Arc<dyn CredentialDirectory>>,
+    logins: Option<Arc<Logins>>,
     /// Address of the gateway in the config, if it was looked up.
     located: Option<LocatedGateway>,
     /// Config that names the gateway's address.
@@ -109,12 +109,12 @@ impl TargetArgs {
     /// Returns the target that the flags choose.
     pub(super) fn target(&self) -> Result<VerbTarget, VerbFailure> {
         let mut located = None;
-        let mut credentials = None;
+        let mut logins = None;
         let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
             (Some(name), _) => {
                 let plan = self.plan_with(name)?;
                 let settings = configured(&plan, name)?;
-                credentials = credentials_for(&plan, &settings)?;
+                logins = logins_for(&plan, &settings)?;
                 (settings, TargetChoice::Server)
             }
             (None, Some((command, args))) => (child_process(command, args), TargetChoice::Command),
@@ -150,7 +150,7 @@ impl TargetArgs {
         Ok(VerbTarget {
             settings,
             chosen,
-            credentials,
+            logins,
             located,
             config: self.config.clone(),
         })
@@ -216,10 +216,7 @@ fn configured(plan: &Plan, name: &str) -> Result<ServerSettings, VerbFailure> {
 
 /// Returns the logins that a server of the config may have. Other servers than those with a URL
 /// have none, so that their files need not be readable.
-fn credentials_for(
-    plan: &Plan,
-    settings: &ServerSettings,
-) -> Result<Option<Arc<dyn CredentialDirectory>>, VerbFailure> {
+fn logins_for(plan: &Plan, settings: &ServerSettings) -> Result<Option<Arc<Logins>>, VerbFailure> {
     if !matches!(settings.connect, ConnectTarget::Http { .. }) {
         return Ok(None);
     }
@@ -412,7 +409,13 @@ impl VerbTarget {
 
     /// Returns the credentials towards the target, besides headers of the config.
     pub(super) fn credentials(&self) -> Option<Arc<dyn CredentialDirectory>> {
-        self.credentials.clone()
+        let logins = self.logins.clone();
+        logins.map(|logins| logins as Arc<dyn CredentialDirectory>)
+    }
+
+    /// Returns the logins that the target may use.
+    pub(super) fn logins(&self) -> Option<Arc<Logins>> {
+        self.logins.clone()
     }
 
     /// True if limits come from flags or are the client's own, so that the config has no say.

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use moongate_transport::credential_source::{CredentialDirectory, CredentialTarget};
 use moongate_transport::fetcher::FetchRules;
 use moongate_transport::trust::tls_without_roots;
 use tempfile::TempDir;
 
 use super::*;
+use crate::directory::{LoginServer, Logins};
 use crate::secret_text::SecretText;
+use crate::settings::ServerAuth;
 
 use token_server::{EndpointMode, TokenServer};
 
@@ -44,7 +47,34 @@ impl Fixture {
     fn source(&self) -> GrantSource {
         let folder = LoginFolder::open(&self.state_folder).unwrap();
         let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
-        GrantSource::new(folder, Arc::new(fetcher), self.server.target())
+        let renewals = TaskTracker::new();
+        GrantSource::new(folder, Arc::new(fetcher), self.server.target(), renewals)
+    }
+
+    /// Logins as another process has them.
+    fn logins(&self) -> Logins {
+        let folder = LoginFolder::open(&self.state_folder).unwrap();
+        let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
+        let logins = Logins::new(Some(folder), Arc::new(fetcher));
+        logins.replace(vec![self.login_server()]);
+        logins
+    }
+
+    fn login_server(&self) -> LoginServer {
+        LoginServer {
+            target: self.server.target(),
+            auth: ServerAuth::default(),
+        }
+    }
+
+    fn find(&self, logins: &Logins) -> Arc<dyn CredentialSource> {
+        let target = self.server.target();
+        let found = logins.find_source(&CredentialTarget {
+            server: &target.server,
+            url: &target.url,
+            person: None,
+        });
+        found.unwrap()
     }
 
     fn stored(&self) -> Grant {
@@ -252,13 +282,41 @@ async fn a_slow_response_with_the_next_refresh_token_is_waited_for() {
     while fixture.server.count() == 0 {
         tokio::task::yield_now().await;
     }
-    advance(29).await;
+    advance(25).await;
     // Whatever ends by itself has ended now.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!request.is_finished());
     fixture.server.set_mode(EndpointMode::Rotating);
     assert_eq!(request.await.unwrap(), "Bearer access-1");
     assert_eq!(fixture.stored().refresh.unwrap().expose(), "refresh-1");
+}
+
+#[tokio::test]
+async fn the_end_of_a_process_waits_until_what_was_sent_is_on_disk() {
+    let fixture = Fixture::new(EndpointMode::Holding, 50).await;
+    let logins = fixture.logins();
+    // Of a server that is only tried out.
+    let others = logins.of_others(vec![fixture.login_server()]);
+    let source = fixture.find(&others);
+    source.authorization().await.unwrap();
+    while fixture.server.count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let limit = Duration::from_millis(50);
+    assert!(tokio::time::timeout(limit, logins.settle()).await.is_err());
+    fixture.server.set_mode(EndpointMode::Rotating);
+    logins.settle().await;
+    assert_eq!(fixture.stored().refresh.unwrap().expose(), "refresh-1");
+}
+
+#[tokio::test]
+async fn a_process_that_is_about_to_end_sends_no_renewal() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
+    let logins = fixture.logins();
+    let source = fixture.find(&logins);
+    logins.settle().await;
+    source.authorization().await.unwrap_err();
+    assert_eq!(fixture.server.count(), 0);
 }
 
 #[tokio::test]
