@@ -104,7 +104,8 @@ async fn read_bounded(stdout: ChildStdout, bytes_max: usize) -> Result<Vec<u8>, 
     Ok(output)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 
