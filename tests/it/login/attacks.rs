@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::command::opened;
 use super::issuer::{IssRule, IssuerRules, IssuerStep, RuleChange};
 use super::whole_login::check_page;
-use super::world::{World, call, guarded_server, reaches, ready};
+use super::world::{World, call, guarded_server, ready};
 use crate::harness::{Process, until};
 
 /// Checks that no token came of a login.
