@@ -7,7 +7,7 @@
 use http::StatusCode;
 use moongate_transport::fetcher::Fetcher;
 use serde::{Deserialize, Serialize};
-use url::{Host, Url};
+use url::Url;
 
 use crate::discovery::Discovered;
 use crate::error_codes;
@@ -176,13 +176,9 @@ async fn register(
 // 2026-07-28, basic/authorization/client-registration, "Application Type and Redirect URI
 // Constraints": "MCP clients MUST specify an appropriate `application_type`".
 fn application_type(redirect: &Url) -> &'static str {
-    let is_loopback = match redirect.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    match is_loopback {
+    // OpenID Connect Dynamic Client Registration, section 2: native clients register "loopback URLs
+    // using the `http` scheme", and web ones `https` URLs.
+    match redirect.scheme() == "http" && untrusted_url::is_loopback(redirect) {
         true => "native",
         false => "web",
     }
@@ -413,6 +409,8 @@ mod tests {
             ("http://127.0.0.1:8080/oauth/callback/x", "native"),
             ("http://[::1]:8080/oauth/callback/x", "native"),
             ("http://localhost:8080/oauth/callback/x", "native"),
+            ("https://127.0.0.1:8443/oauth/callback/x", "web"),
+            ("https://localhost/oauth/callback/x", "web"),
             ("https://gate.example/oauth/callback/x", "web"),
             ("http://10.0.0.1:8080/oauth/callback/x", "web"),
         ] {

@@ -3,7 +3,9 @@
 //! Owns the checks that each must pass before anything uses it. Does not fetch. Invariant: such a
 //! URL is http or https, short and visible, without credentials and fragment.
 
-use url::Url;
+use std::net::IpAddr;
+
+use url::{Host, Url};
 
 /// Maximum length of a URL, in bytes.
 // Errors name its host, and browsers get it as part of a longer one.
@@ -28,9 +30,38 @@ pub(crate) fn host(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
 }
 
+/// True if the host of a URL is this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        // RFC 6761, section 6.3: names that end in `.localhost` are loopback, too.
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => IpAddr::V6(address).to_canonical().is_loopback(),
+        None => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loopback_host_is_this_machine() {
+        for (text, expected) in [
+            ("http://localhost:8080/", true),
+            ("http://a.localhost/", true),
+            ("http://127.0.0.2/", true),
+            ("http://[::1]/", true),
+            ("http://[::ffff:127.0.0.1]/", true),
+            ("http://mcp.lan/", false),
+            ("http://notlocalhost/", false),
+            ("http://localhost.example/", false),
+            ("http://10.0.0.1/", false),
+            ("http://0.0.0.0/", false),
+        ] {
+            assert_eq!(is_loopback(&Url::parse(text).unwrap()), expected, "{text}");
+        }
+    }
 
     #[test]
     fn only_plain_web_addresses_pass() {
