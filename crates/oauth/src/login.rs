@@ -65,7 +65,8 @@ pub async fn begin_login(
     let choice = choose_scope(&discovered, &settings, challenge, before)?;
     let issuer = &discovered.server.issuer;
     let redirect = redirect_address(redirect_base, issuer);
-    let client = choose_client(fetcher, &discovered, &settings, &redirect).await?;
+    let scope = choice.asked.as_deref();
+    let client = choose_client(fetcher, &discovered, &settings, &redirect, scope).await?;
     let login = &discovered.server.authorization_endpoint;
     let has_moved = before.is_some_and(|before| are_apart(&before.issuer, issuer));
     let is_elsewhere = are_apart(login, &target.url) || has_moved;

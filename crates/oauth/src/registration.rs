@@ -25,7 +25,7 @@ const ID_MAX: usize = 2048;
 const NO_REASON: &str = "it gave no client, and no reason";
 
 /// Chooses the client of a login: that of the config, else our client document, else a new
-/// registration.
+/// registration. `scope` is what the login will ask for.
 ///
 /// # Errors
 /// There is no way to get a client, or the authorization server refused to register one.
@@ -36,6 +36,7 @@ pub async fn choose_client(
     discovered: &Discovered,
     settings: &OAuthSettings,
     redirect: &Url,
+    scope: Option<&str>,
 ) -> Result<ClientIdentity, LoginError> {
     let server = &discovered.server;
     if let Some(id) = &settings.client_id {
@@ -51,7 +52,18 @@ pub async fn choose_client(
         });
     }
     match &server.registration_endpoint {
-        Some(endpoint) => register(fetcher, discovered, endpoint, redirect).await,
+        Some(endpoint) => {
+            let registration = Registration {
+                fetcher: LoginFetcher {
+                    fetcher,
+                    server: &discovered.target.url,
+                },
+                discovered,
+                endpoint,
+                redirect,
+            };
+            registration.register(scope).await
+        }
         None => Err(LoginError::NoRegistration {
             server: discovered.target.server.clone(),
             issuer_host: untrusted_url::host(&server.issuer),
@@ -123,6 +135,9 @@ struct RegistrationRequest<'a> {
     token_endpoint_auth_method: ClientAuthMethod,
     /// Kind of client (OpenID Connect Dynamic Client Registration, section 2).
     application_type: &'static str,
+    /// Scope that the client may ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<&'a str>,
 }
 
 /// Response to a registration: a client, or an error.
@@ -135,40 +150,53 @@ struct RegistrationResponse {
     error: Option<String>,
 }
 
-async fn register(
-    fetcher: &Fetcher,
-    discovered: &Discovered,
-    endpoint: &Url,
-    redirect: &Url,
-) -> Result<ClientIdentity, LoginError> {
-    let server = &discovered.server;
-    let asked = registered_method(server);
-    let request = RegistrationRequest {
-        client_name: "Moongate",
-        redirect_uris: [redirect.as_str()],
-        grant_types: ["authorization_code", "refresh_token"],
-        response_types: ["code"],
-        token_endpoint_auth_method: asked,
-        application_type: application_type(redirect),
-    };
-    let fetcher = LoginFetcher {
-        fetcher,
-        server: &discovered.target.url,
-    };
-    let sent = fetcher.post_json(endpoint, &request).await;
-    let response = sent.map_err(|failure| LoginError::Fetch {
-        server: discovered.target.server.clone(),
-        failure,
-    })?;
-    let read = read_registration(response.status(), response.body());
-    match read.and_then(|given| given.into_client(server, asked, redirect)) {
-        Ok(client) => Ok(client),
-        Err(reason) => Err(LoginError::RegistrationRefused {
-            server: discovered.target.server.clone(),
-            host: untrusted_url::host(endpoint),
+/// Registration of a client for one login.
+struct Registration<'a> {
+    fetcher: LoginFetcher<'a>,
+    discovered: &'a Discovered,
+    endpoint: &'a Url,
+    redirect: &'a Url,
+}
+
+impl Registration<'_> {
+    /// Registers a client for this scope.
+    // RFC 7591, section 2: "If omitted, an authorization server MAY register a client with a default
+    // set of scopes", and strict ones then refuse every other scope.
+    async fn register(&self, scope: Option<&str>) -> Result<ClientIdentity, LoginError> {
+        match self.request(scope).await {
+            // A server may refuse a scope here that it gives to a person who logs in.
+            Err(LoginError::RegistrationRefused { .. }) if scope.is_some() => {
+                self.request(None).await
+            }
+            requested => requested,
+        }
+    }
+
+    async fn request(&self, scope: Option<&str>) -> Result<ClientIdentity, LoginError> {
+        let server = &self.discovered.server;
+        let asked = registered_method(server);
+        let request = RegistrationRequest {
+            client_name: "Moongate",
+            redirect_uris: [self.redirect.as_str()],
+            grant_types: ["authorization_code", "refresh_token"],
+            response_types: ["code"],
+            token_endpoint_auth_method: asked,
+            application_type: application_type(self.redirect),
+            scope,
+        };
+        let sent = self.fetcher.post_json(self.endpoint, &request).await;
+        let response = sent.map_err(|failure| LoginError::Fetch {
+            server: self.discovered.target.server.clone(),
+            failure,
+        })?;
+        let read = read_registration(response.status(), response.body());
+        let client = read.and_then(|given| given.into_client(server, asked, self.redirect));
+        client.map_err(|reason| LoginError::RegistrationRefused {
+            server: self.discovered.target.server.clone(),
+            host: untrusted_url::host(self.endpoint),
             reason,
-            redirect: redirect.clone(),
-        }),
+            redirect: self.redirect.clone(),
+        })
     }
 }
 

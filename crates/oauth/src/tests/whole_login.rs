@@ -34,7 +34,7 @@ async fn a_login_registers_authorizes_and_stores_a_grant() {
         "{{\"client_name\":\"Moongate\",\"redirect_uris\":[\"{redirect}\"],\
          \"grant_types\":[\"authorization_code\",\"refresh_token\"],\
          \"response_types\":[\"code\"],\"token_endpoint_auth_method\":\"none\",\
-         \"application_type\":\"native\"}}"
+         \"application_type\":\"native\",\"scope\":\"read\"}}"
     );
     assert_eq!(registration.body, expected);
     assert_eq!(begun.url.path(), "/authorize");
@@ -79,6 +79,31 @@ async fn a_login_registers_authorizes_and_stores_a_grant() {
     let error = again.unwrap_err();
     assert!(matches!(error, LoginError::UnknownState), "{error}");
     assert_eq!(world.issuer.requests_for("POST /token").len(), 1);
+}
+
+#[tokio::test]
+async fn a_registration_that_is_refused_for_its_scope_is_sent_without() {
+    let world = World::start().await;
+    let refused = r#"{"error": "invalid_client_metadata"}"#;
+    let given = r#"{"client_id": "registered"}"#;
+    world
+        .issuer
+        .answer_in_turn("/register", &[(400, refused), (201, given)]);
+    let begun = world.begin(&OAuthSettings::default()).await.unwrap();
+    assert_eq!(begun.pending.client.id, "registered");
+    assert_eq!(begun.pending.scope_asked.as_deref(), Some("read"));
+    let sent = world.issuer.requests_for("POST /register");
+    let names_scope = |at: usize| sent[at].body.contains("\"scope\"");
+    assert_eq!(sent.len(), 2);
+    assert!(names_scope(0) && !names_scope(1));
+    // Without a scope, a second attempt would be the same.
+    world.issuer.answer("/register", 400, refused);
+    let settings = OAuthSettings {
+        scopes: Some(Vec::new()),
+        ..OAuthSettings::default()
+    };
+    world.begin(&settings).await.unwrap_err();
+    assert_eq!(world.issuer.requests_for("POST /register").len(), 3);
 }
 
 #[tokio::test]
