@@ -19,8 +19,8 @@ use futures_util::{StreamExt, stream};
 use http::header::AUTHORIZATION;
 use moongate_config::Plan;
 use moongate_oauth::{
-    BearerChallenge, LoginError, LoginFolder, LoginServer, LoginState, Logins, OAuthSettings,
-    ServerAuth, StartedLogin, begin_login,
+    BearerChallenge, FolderError, Grant, LoginError, LoginFolder, LoginServer, LoginState,
+    LoginTarget, Logins, OAuthSettings, ServerAuth, StartedLogin, begin_login,
 };
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
@@ -240,8 +240,7 @@ impl LoginCommand<'_> {
         place: &RedirectPlace,
     ) -> anyhow::Result<Option<StartedLogin>> {
         let target = &server.target;
-        // A damaged login is replaced as a missing one is.
-        let before = self.folder.read_grant(target).unwrap_or_default();
+        let before = earlier_grant(self.folder, target)?;
         let fetcher = self.logins.fetcher();
         let begun = begin_login(
             fetcher,
@@ -253,15 +252,16 @@ impl LoginCommand<'_> {
         );
         match begun.await {
             Ok(started) => Ok(Some(started)),
-            Err(
-                error
-                @ (LoginError::NoRegistration { .. } | LoginError::RegistrationRefused { .. }),
-            ) => {
+            Err(error) => {
+                let (LoginError::NoRegistration { issuer, .. }
+                | LoginError::RegistrationRefused { issuer, .. }) = &error
+                else {
+                    return Err(error.into());
+                };
                 print_message(&error.to_string());
-                offer_client(server, &self.args.config, &mut self.input).await?;
+                offer_client(server, issuer, &self.args.config, &mut self.input).await?;
                 Ok(None)
             }
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -357,6 +357,14 @@ impl LoginCommand<'_> {
     }
 }
 
+/// Reads the login before this one. A damaged one is replaced as a missing one is.
+fn earlier_grant(folder: &LoginFolder, target: &LoginTarget) -> Result<Option<Grant>, FolderError> {
+    match folder.read_grant(target) {
+        Err(FolderError::Damaged { .. }) => Ok(None),
+        read => read,
+    }
+}
+
 /// Returns how long a login lasts, as a sentence after another one.
 fn describe_life(state: LoginState) -> String {
     match state {
@@ -427,6 +435,21 @@ fn host_of(url: &url::Url) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_login_that_cannot_be_read_is_not_taken_for_none() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = LoginFolder::open(state.path()).unwrap();
+        let target = LoginTarget {
+            server: "files".to_owned(),
+            url: "https://mcp.example.com/mcp".parse().unwrap(),
+        };
+        assert!(matches!(earlier_grant(&folder, &target), Ok(None)));
+        // A file where the folder should be.
+        std::fs::write(state.path().join("logins"), "").unwrap();
+        assert!(earlier_grant(&folder, &target).is_err());
+    }
 
     #[test]
     fn the_life_of_a_login_is_one_sentence() {

@@ -121,6 +121,8 @@ pub enum LoginError {
         server: String,
         /// Host of the authorization server.
         issuer_host: String,
+        /// Issuer of the authorization server, letter by letter, for `auth.issuer`.
+        issuer: String,
         /// Redirect address to register.
         redirect: url::Url,
     },
@@ -134,6 +136,8 @@ pub enum LoginError {
         server: String,
         /// Host of the authorization server.
         host: String,
+        /// Issuer of the authorization server, letter by letter, for `auth.issuer`.
+        issuer: String,
         /// Our words for the reason.
         reason: &'static str,
         /// Redirect address to register.

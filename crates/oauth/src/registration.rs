@@ -67,6 +67,7 @@ pub async fn choose_client(
         None => Err(LoginError::NoRegistration {
             server: discovered.target.server.clone(),
             issuer_host: untrusted_url::host(&server.issuer),
+            issuer: server.iss.clone(),
             redirect: redirect.clone(),
         }),
     }
@@ -194,6 +195,7 @@ impl Registration<'_> {
         client.map_err(|reason| LoginError::RegistrationRefused {
             server: self.discovered.target.server.clone(),
             host: untrusted_url::host(self.endpoint),
+            issuer: server.iss.clone(),
             reason,
             redirect: self.redirect.clone(),
         })

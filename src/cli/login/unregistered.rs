@@ -7,8 +7,10 @@
 use std::path::PathBuf;
 
 use moongate_config::edit::ConfigOperation;
+use moongate_listener::is_loopback_host;
 use moongate_oauth::{LoginServer, ServerAuth};
 use serde_json::{Map, Value};
+use url::Url;
 
 use super::input_lines::{InputLines, can_ask};
 use crate::cli::config_edit::{EditedConfig, write_edit};
@@ -17,9 +19,10 @@ use crate::cli::process::print_message;
 /// Longest client id that is taken.
 const ID_MAX: usize = 512;
 
-/// Offers to write a client into the config, if there is somebody to ask.
+/// Offers to write a client of this issuer into the config, if there is somebody to ask.
 pub(super) async fn offer_client(
     server: &LoginServer,
+    issuer: &str,
     config: &[PathBuf],
     input: &mut InputLines,
 ) -> anyhow::Result<()> {
@@ -40,7 +43,12 @@ pub(super) async fn offer_client(
     let variable = secret_variable(name);
     let question = format!("Does the client have a secret? Moongate will read it from {variable}.");
     let has_secret = input.confirm(&question).await?;
-    let operation = client_operation(name, &id, has_secret.then_some(&*variable));
+    let client = WrittenClient {
+        id: &id,
+        secret: has_secret.then_some(&*variable),
+        issuer,
+    };
+    let operation = client.operation(name);
     let prepared = EditedConfig::of(config).show(std::slice::from_ref(&operation), None)?;
     if !input.confirm("Write this?").await? {
         print_message("nothing was written");
@@ -77,23 +85,46 @@ fn secret_variable(server: &str) -> String {
     format!("{start}{name}_CLIENT_SECRET")
 }
 
-/// Returns the edit that gives a server this client.
-fn client_operation(server: &str, id: &str, secret: Option<&str>) -> ConfigOperation {
-    let mut auth = Map::new();
-    // The key is written as it is, so that its references stay, and a dollar sign would be one.
-    auth.insert("client_id".to_owned(), id.replace('$', "$$").into());
-    if let Some(variable) = secret {
-        auth.insert(
-            "client_secret".to_owned(),
-            format!("${{{variable}}}").into(),
-        );
+/// Client as it goes into the config.
+struct WrittenClient<'a> {
+    id: &'a str,
+    /// Variable with its secret.
+    secret: Option<&'a str>,
+    /// Authorization server that it was registered at: no other one may get its secret.
+    issuer: &'a str,
+}
+
+impl WrittenClient<'_> {
+    /// Returns the edit that gives a server this client.
+    fn operation(&self, server: &str) -> ConfigOperation {
+        // The key is written as it is, so that its references stay, and a dollar sign would be one.
+        let literal = |text: &str| Value::from(text.replace('$', "$$"));
+        let mut auth = Map::new();
+        auth.insert("client_id".to_owned(), literal(self.id));
+        if let Some(variable) = self.secret {
+            auth.insert(
+                "client_secret".to_owned(),
+                format!("${{{variable}}}").into(),
+            );
+        }
+        // The config takes no `http://` issuer on another machine, even one in `egress.allow`.
+        if is_config_issuer(self.issuer) {
+            auth.insert("issuer".to_owned(), literal(self.issuer));
+        }
+        let mut values = Map::new();
+        values.insert("auth".to_owned(), Value::Object(auth));
+        ConfigOperation::SetKeys {
+            server: server.to_owned(),
+            values,
+        }
     }
-    let mut values = Map::new();
-    values.insert("auth".to_owned(), Value::Object(auth));
-    ConfigOperation::SetKeys {
-        server: server.to_owned(),
-        values,
-    }
+}
+
+fn is_config_issuer(issuer: &str) -> bool {
+    let Ok(url) = Url::parse(issuer) else {
+        return false;
+    };
+    url.scheme() == "https" || url.host_str().is_some_and(is_loopback_host)
 }
 
 #[cfg(test)]
@@ -105,18 +136,30 @@ mod tests {
         assert_eq!(secret_variable("github"), "GITHUB_CLIENT_SECRET");
         assert_eq!(secret_variable("my-hub_2"), "MY_HUB_2_CLIENT_SECRET");
         assert_eq!(secret_variable("2fa"), "_2FA_CLIENT_SECRET");
-        let written = |secret| {
-            let operation = client_operation("github", "Ov23$x", secret);
-            let ConfigOperation::SetKeys { server, values } = operation else {
+        let written = |secret, issuer| {
+            let client = WrittenClient {
+                id: "Ov23$x",
+                secret,
+                issuer,
+            };
+            let ConfigOperation::SetKeys { server, values } = client.operation("github") else {
                 panic!("keys are set");
             };
             assert_eq!(server, "github");
             Value::Object(values).to_string()
         };
-        assert_eq!(written(None), r#"{"auth":{"client_id":"Ov23$$x"}}"#);
         assert_eq!(
-            written(Some("A_SECRET")),
-            r#"{"auth":{"client_id":"Ov23$$x","client_secret":"${A_SECRET}"}}"#
+            written(None, "http://auth.internal"),
+            r#"{"auth":{"client_id":"Ov23$$x"}}"#
+        );
+        assert_eq!(
+            written(None, "http://127.0.0.1:9000"),
+            r#"{"auth":{"client_id":"Ov23$$x","issuer":"http://127.0.0.1:9000"}}"#
+        );
+        assert_eq!(
+            written(Some("A_SECRET"), "https://auth.example/a$b"),
+            "{\"auth\":{\"client_id\":\"Ov23$$x\",\"client_secret\":\"${A_SECRET}\",\
+             \"issuer\":\"https://auth.example/a$$b\"}}"
         );
     }
 }

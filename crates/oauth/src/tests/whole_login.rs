@@ -185,7 +185,10 @@ async fn without_any_client_the_error_says_what_to_register() {
         "http://127.0.0.1:8080{}",
         callback_path(&world.issuer.url("/"))
     );
-    assert!(matches!(error, LoginError::NoRegistration { .. }), "{text}");
+    let LoginError::NoRegistration { issuer, .. } = error else {
+        panic!("{text}");
+    };
+    assert_eq!(issuer, world.issuer.origin());
     assert!(text.contains(&redirect), "{text}");
     assert!(text.contains("servers.files.auth.client_id"), "{text}");
 }
