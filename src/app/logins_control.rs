@@ -142,7 +142,7 @@ impl GatewayLogins {
             before.as_ref(),
         );
         let started = started.await.map_err(failed)?;
-        let host = host_of(&started.url);
+        let host = started.host();
         let start = LoginStart {
             url: None,
             server_host: host_of(&target.url),

@@ -280,7 +280,7 @@ impl LoginCommand<'_> {
             return Ok(());
         }
         let site = host_of(&server.target.url);
-        let question = format!("{site} will get what {login} gives. Continue?");
+        let question = question_of(site, &started.host(), started.moved_from.as_deref());
         if !can_ask() {
             bail!("{question} There is no terminal to ask on: pass --yes if this is right");
         }
@@ -354,6 +354,17 @@ impl LoginCommand<'_> {
         let life = describe_life(self.logins.login_state(name));
         print_message(&format!("Logged in to {name}: ready, {tools}.{life}"));
         Ok(())
+    }
+}
+
+/// Returns the question whether a server may get what a host gives.
+fn question_of(site: &str, host: &str, moved_from: Option<&str>) -> String {
+    let question = format!("{site} will get what {host} gives. Continue?");
+    match moved_from {
+        Some(before) => {
+            format!("The login before was at {before}, this one is at {host}. {question}")
+        }
+        None => question,
     }
 }
 
@@ -435,6 +446,19 @@ fn host_of(url: &url::Url) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_question_names_the_hosts_of_a_login_that_has_moved() {
+        assert_eq!(
+            question_of("mcp.example", "new.example", None),
+            "mcp.example will get what new.example gives. Continue?"
+        );
+        assert_eq!(
+            question_of("mcp.example", "new.example", Some("old.example")),
+            "The login before was at old.example, this one is at new.example. mcp.example will \
+             get what new.example gives. Continue?"
+        );
+    }
 
     #[cfg(unix)]
     #[test]

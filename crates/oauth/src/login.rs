@@ -34,6 +34,20 @@ pub struct StartedLogin {
     /// True if the login is on another domain than the server, or than the login before it. The
     /// caller asks before it goes on.
     pub is_elsewhere: bool,
+    /// Host of the authorization server that had the login before, if this one is on another
+    /// domain.
+    pub moved_from: Option<String>,
+}
+
+impl StartedLogin {
+    /// Returns the host that a person agrees to: that of the new authorization server if the login
+    /// has moved, else that of the page to open.
+    pub fn host(&self) -> String {
+        untrusted_url::host(match self.moved_from {
+            Some(_) => &self.pending.issuer,
+            None => &self.url,
+        })
+    }
 }
 
 /// Result of a logout.
@@ -68,8 +82,10 @@ pub async fn begin_login(
     let scope = choice.asked.as_deref();
     let client = choose_client(fetcher, &discovered, &settings, &redirect, scope).await?;
     let login = &discovered.server.authorization_endpoint;
-    let has_moved = before.is_some_and(|before| are_apart(&before.issuer, issuer));
-    let is_elsewhere = are_apart(login, &target.url) || has_moved;
+    let moved_from = before
+        .filter(|before| are_apart(&before.issuer, issuer))
+        .map(|before| untrusted_url::host(&before.issuer));
+    let is_elsewhere = are_apart(login, &target.url) || moved_from.is_some();
     let pending = PendingLogin {
         target_server: target.server.clone(),
         target_url: target.url.clone(),
@@ -90,6 +106,7 @@ pub async fn begin_login(
         url: authorization_url(login, &pending, &settings.params),
         pending,
         is_elsewhere,
+        moved_from,
     })
 }
 

@@ -357,6 +357,34 @@ async fn each_login_registers_again_and_keeps_its_own_client() {
 }
 
 #[tokio::test]
+async fn a_login_that_moves_names_both_authorization_servers() {
+    let world = World::start().await;
+    world.log_in().await;
+    let begun = world.begin(&OAuthSettings::default()).await.unwrap();
+    assert_eq!(begun.moved_from, None);
+    // The page to open may be on another host than the issuer.
+    world.change_metadata(
+        &format!("{}/authorize", world.issuer.origin()),
+        "https://login.example/authorize",
+    );
+    let mut before = grant(&world);
+    before.issuer = url("https://old.example/tenant");
+    let target = world.target();
+    let base = redirect_base();
+    for (before, host, moved_from) in [
+        (None, "login.example", None),
+        (Some(&before), "127.0.0.1", Some("old.example")),
+    ] {
+        let settings = OAuthSettings::default();
+        let begun = begin_login(&world.fetcher, &target, &settings, None, &base, before);
+        let begun = begun.await.unwrap();
+        assert!(begun.is_elsewhere);
+        assert_eq!(begun.moved_from.as_deref(), moved_from);
+        assert_eq!(begun.host(), host);
+    }
+}
+
+#[tokio::test]
 async fn more_scope_is_asked_for_three_times_in_all() {
     let world = World::start().await;
     world.log_in().await;
