@@ -45,6 +45,7 @@ pub async fn discover(
             server: &target.url,
         },
         target,
+        url: untrusted_url::http_url(&target.url),
     };
     let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
     let published = discovery.resource_metadata(metadata_url).await?;
@@ -54,7 +55,7 @@ pub async fn discover(
     let found = discovery.server_metadata(&issuer).await?;
     let server = found.ok_or_else(|| discovery.without_metadata(&issuer, issuers.is_empty()))?;
     let resource = metadata.resource;
-    let resource = resource.unwrap_or_else(|| canonical_uri(&target.url));
+    let resource = resource.unwrap_or_else(|| canonical_uri(&discovery.url));
     Ok(Discovered {
         target: target.clone(),
         server,
@@ -67,6 +68,8 @@ pub async fn discover(
 struct Discovery<'a> {
     fetcher: LoginFetcher<'a>,
     target: &'a LoginTarget,
+    /// URL of the server over HTTP.
+    url: Url,
 }
 
 impl Discovery<'_> {
@@ -76,16 +79,19 @@ impl Discovery<'_> {
         &self,
         named: Option<&Url>,
     ) -> Result<Option<ResourceMetadata>, LoginError> {
-        let well_known = well_known_urls(&self.target.url);
+        let well_known = well_known_urls(&self.url);
         for url in named.into_iter().chain(&well_known) {
-            let fetched = self.fetcher.get_json::<ResourceMetadata>(url).await;
+            let fetched = self
+                .fetcher
+                .get_resource_json::<ResourceMetadata>(url)
+                .await;
             let fetched = fetched.map_err(|failure| self.unfetched(failure))?;
             // A site may answer any path with some JSON.
             let Some(found) = fetched.filter(|found| found.resource.is_some()) else {
                 continue;
             };
             let resource = found.resource.as_deref().and_then(untrusted_url::parse);
-            if resource.is_some_and(|resource| covers(&resource, url, &self.target.url)) {
+            if resource.is_some_and(|resource| covers(&resource, url, &self.url)) {
                 return Ok(Some(found));
             }
             return Err(LoginError::OtherResource {
@@ -108,7 +114,7 @@ impl Discovery<'_> {
             // 2025-03-26, basic/authorization, "Authorization Base URL": it "MUST be determined
             // from the MCP server URL by discarding any existing `path` component". Its default
             // endpoints are not used, because nothing would say that they support S256.
-            let origin = || self.target.url.origin().ascii_serialization();
+            let origin = || self.url.origin().ascii_serialization();
             return Ok(configured.unwrap_or_else(origin));
         }
         let first = published.iter().find(usable);

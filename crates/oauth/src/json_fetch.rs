@@ -14,6 +14,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
+use crate::untrusted_url;
+
 /// Media type of documents.
 const JSON: &str = "application/json";
 /// Media type of forms.
@@ -29,21 +31,20 @@ pub(crate) struct LoginFetcher<'a> {
 }
 
 impl LoginFetcher<'_> {
-    /// Fetches a JSON document. `None`: there is no such document.
+    /// Fetches a JSON document about the server. `None`: there is no such document.
+    pub(crate) async fn get_resource_json<T: DeserializeOwned>(
+        self,
+        url: &Url,
+    ) -> Result<Option<T>, FetchError> {
+        read_json(self.send_as_server(url, get()).await)
+    }
+
+    /// Fetches a JSON document of an authorization server. `None`: there is no such document.
     pub(crate) async fn get_json<T: DeserializeOwned>(
         self,
         url: &Url,
     ) -> Result<Option<T>, FetchError> {
-        let response = match self.send(url, request(Method::GET, Bytes::new())).await {
-            Ok(response) => response,
-            // A site that sends every unknown path to its front page has no such document.
-            Err(error) if error.kind == FetchFailure::Redirect => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if response.status() != StatusCode::OK {
-            return Ok(None);
-        }
-        Ok(serde_json::from_slice(response.body()).ok())
+        read_json(self.send(url, get()).await)
     }
 
     /// Posts a JSON document.
@@ -75,9 +76,46 @@ impl LoginFetcher<'_> {
             .await
     }
 
+    /// Sends a request to an authorization server.
+    // 2026-07-28, basic/authorization, "Communication Security": "All authorization server
+    // endpoints MUST be served over HTTPS." Whoever configured a server without TLS agreed to plain
+    // requests to that server, but not to codes and passwords on the same network.
     async fn send(self, url: &Url, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
-        self.fetcher.fetch_at(self.server, url, request).await
+        if url.scheme() == "http" && !untrusted_url::is_loopback(url) {
+            return self.fetcher.fetch(url, request).await;
+        }
+        self.send_as_server(url, request).await
     }
+
+    /// Sends a request to what may be at the origin of the server.
+    async fn send_as_server(
+        self,
+        url: &Url,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        let server = untrusted_url::http_url(self.server);
+        self.fetcher.fetch_at(&server, url, request).await
+    }
+}
+
+/// Reads a response with a document. `None`: it has none.
+fn read_json<T: DeserializeOwned>(
+    fetched: Result<Response<Bytes>, FetchError>,
+) -> Result<Option<T>, FetchError> {
+    let response = match fetched {
+        Ok(response) => response,
+        // A site that sends every unknown path to its front page has no such document.
+        Err(error) if error.kind == FetchFailure::Redirect => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if response.status() != StatusCode::OK {
+        return Ok(None);
+    }
+    Ok(serde_json::from_slice(response.body()).ok())
+}
+
+fn get() -> Request<Bytes> {
+    request(Method::GET, Bytes::new())
 }
 
 fn request(method: Method, body: Bytes) -> Request<Bytes> {

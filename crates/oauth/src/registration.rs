@@ -161,8 +161,8 @@ struct Registration<'a> {
 
 impl Registration<'_> {
     /// Registers a client for this scope.
-    // RFC 7591, section 2: "If omitted, an authorization server MAY register a client with a default
-    // set of scopes", and strict ones then refuse every other scope.
+    // RFC 7591, section 2: "If omitted, an authorization server MAY register a client with a
+    // default set of scopes", and strict ones then refuse every other scope.
     async fn register(&self, scope: Option<&str>) -> Result<ClientIdentity, LoginError> {
         match self.request(scope).await {
             // A server may refuse a scope here that it gives to a person who logs in.

@@ -145,7 +145,7 @@ impl ServerMetadata {
 
 /// Parses an endpoint of an issuer.
 // "Communication Security": "All authorization server endpoints MUST be served over HTTPS." An
-// issuer without it has passed the rules for fetches, which only the config loosens.
+// issuer without it has passed the rules for fetches: it is on this machine or in `egress.allow`.
 fn endpoint(text: &str, issuer: &Url) -> Option<Url> {
     let url = untrusted_url::parse(text)?;
     let is_allowed = url.scheme() == "https" || url.origin() == issuer.origin();

@@ -30,6 +30,19 @@ pub(crate) fn host(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
 }
 
+/// Returns the URL of a server for requests over HTTP. WebSocket servers log in over HTTP, too.
+pub(crate) fn http_url(url: &Url) -> Url {
+    let scheme = match url.scheme() {
+        "wss" => "https",
+        "ws" => "http",
+        _ => return url.clone(),
+    };
+    let mut url = url.clone();
+    url.set_scheme(scheme)
+        .expect("these schemes have the same form");
+    url
+}
+
 /// True if the host of a URL is this machine.
 pub(crate) fn is_loopback(url: &Url) -> bool {
     match url.host() {
@@ -44,6 +57,29 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_web_socket_server_has_an_http_url() {
+        for (text, expected) in [
+            (
+                "wss://mcp.example.com/mcp?x=1",
+                "https://mcp.example.com/mcp?x=1",
+            ),
+            (
+                "wss://mcp.example.com:443/mcp",
+                "https://mcp.example.com/mcp",
+            ),
+            (
+                "wss://mcp.example.com:80/mcp",
+                "https://mcp.example.com:80/mcp",
+            ),
+            ("ws://127.0.0.1:8080/mcp", "http://127.0.0.1:8080/mcp"),
+            ("https://mcp.example.com/mcp", "https://mcp.example.com/mcp"),
+        ] {
+            let url = http_url(&Url::parse(text).unwrap());
+            assert_eq!(url.as_str(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_loopback_host_is_this_machine() {

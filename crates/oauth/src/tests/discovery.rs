@@ -154,6 +154,67 @@ async fn the_issuer_of_the_config_is_chosen_from_several() {
 }
 
 #[tokio::test]
+async fn a_web_socket_server_logs_in_over_http() {
+    let world = World::start().await;
+    let mut target = world.target();
+    target.url.set_scheme("ws").unwrap();
+    let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
+    let settings = OAuthSettings::default();
+    // Its own origin may be private, and have no TLS.
+    let resource = world.resource_metadata();
+    let own = resource.replace(&world.issuer.origin(), &world.server.origin());
+    world.server.answer(RESOURCE, 200, &own);
+    let metadata = world.server_metadata();
+    let own = metadata.replace(&world.issuer.origin(), &world.server.origin());
+    world.server.answer(SERVER, 200, &own);
+    let found = discover(&fetcher, &target, &settings, None).await.unwrap();
+    assert_eq!(found.server.iss, world.server.origin());
+    assert_eq!(found.target, target, "a login is for the URL of the config");
+    let resource = world.server.url("/mcp").to_string();
+    assert_eq!(found.resource.as_ref(), Some(&resource));
+    // Without a document, too.
+    world.server.forget(RESOURCE);
+    let found = discover(&fetcher, &target, &settings, None).await.unwrap();
+    assert_eq!(found.server.iss, world.server.origin());
+    assert_eq!(found.resource, Some(resource));
+}
+
+// Elsewhere nothing can be reached at this address.
+#[cfg(unix)]
+#[tokio::test]
+async fn an_authorization_server_without_tls_is_on_this_machine_or_allowed() {
+    let world = World::start().await;
+    // An address that reaches this machine and isn't loopback.
+    let origin = world.server.origin().replace("127.0.0.1", "0.0.0.0");
+    let resource = world.resource_metadata();
+    let resource = resource.replace(&world.server.origin(), &origin);
+    let resource = resource.replace(&world.issuer.origin(), &origin);
+    world.server.answer(RESOURCE, 200, &resource);
+    let metadata = world.server_metadata();
+    let own = metadata.replace(&world.issuer.origin(), &origin);
+    world.server.answer(SERVER, 200, &own);
+    let target = LoginTarget {
+        url: url(&format!("{origin}/mcp")),
+        ..world.target()
+    };
+    let settings = OAuthSettings::default();
+    let allowing = |hosts: &[&str]| {
+        let rules = FetchRules {
+            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            ..FetchRules::default()
+        };
+        Fetcher::new(tls_without_roots(), &rules)
+    };
+    let found = discover(&allowing(&[]), &target, &settings, None).await;
+    let error = found.unwrap_err();
+    assert!(matches!(error, LoginError::Fetch { .. }), "{error}");
+    assert!(error.to_string().contains("egress.allow"), "{error}");
+    assert_eq!(world.server.lines(), [format!("GET {RESOURCE}")]);
+    let found = discover(&allowing(&["0.0.0.0"]), &target, &settings, None).await;
+    assert_eq!(found.unwrap().server.iss, origin);
+}
+
+#[tokio::test]
 async fn the_config_may_leave_the_resource_out() {
     let world = World::start().await;
     let settings = OAuthSettings {
