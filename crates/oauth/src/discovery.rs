@@ -3,11 +3,11 @@
 //! Owns the order of the documents, and the choice of the issuer. Does not register or authorize.
 //! Invariant: a client of the config meets no other issuer than its own.
 
-use moongate_transport::fetcher::{FetchError, Fetcher};
+use moongate_transport::fetcher::{FetchFailure, Fetcher};
 use url::Url;
 
 use crate::challenge::BearerChallenge;
-use crate::json_fetch::LoginFetcher;
+use crate::json_fetch::{DocumentError, LoginFetcher};
 use crate::login_error::LoginError;
 use crate::resource_metadata::{ResourceMetadata, canonical_uri, covers, well_known_urls};
 use crate::server_metadata::{
@@ -15,6 +15,9 @@ use crate::server_metadata::{
 };
 use crate::settings::{LoginTarget, OAuthSettings};
 use crate::untrusted_url;
+
+/// Maximum number of authorization servers in the list of a server that are tried.
+const ISSUERS_MAX: usize = 3;
 
 /// Facts that a login needs, found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +51,23 @@ pub async fn discover(
         url: untrusted_url::http_url(&target.url),
     };
     let metadata_url = challenge.and_then(|challenge| challenge.resource_metadata.as_ref());
-    let published = discovery.resource_metadata(metadata_url).await?;
-    let metadata = published.unwrap_or_default();
-    let issuers = metadata.authorization_servers.unwrap_or_default();
-    let issuer = discovery.choose_issuer(settings, &issuers)?;
-    let found = discovery.server_metadata(&issuer).await?;
-    let server = found.ok_or_else(|| discovery.without_metadata(&issuer, issuers.is_empty()))?;
+    let mut too_large = None;
+    let metadata = match discovery.resource_metadata(metadata_url).await {
+        Ok(published) => published.unwrap_or_default(),
+        // A site may answer any path with a large page, and be its own authorization server.
+        Err(error) if is_too_large(&error) => {
+            too_large = Some(error);
+            ResourceMetadata::default()
+        }
+        Err(error) => return Err(error),
+    };
+    let published = metadata.authorization_servers.unwrap_or_default();
+    let issuers = discovery.choose_issuers(settings, &published)?;
+    let found = discovery.find_server(&issuers, published.is_empty()).await;
+    let server = found.map_err(|error| match error {
+        LoginError::NoLogin { .. } => too_large.unwrap_or(error),
+        error => error,
+    })?;
     let resource = metadata.resource;
     let resource = resource.unwrap_or_else(|| canonical_uri(&discovery.url));
     Ok(Discovered {
@@ -73,41 +87,56 @@ struct Discovery<'a> {
 }
 
 impl Discovery<'_> {
-    /// Fetches the metadata of the resource: at the URL of the challenge, else at the path, else at
+    /// Finds the metadata of the resource: at the URL of the challenge, else at the path, else at
     /// the root. `None`: there is none.
     async fn resource_metadata(
         &self,
         named: Option<&Url>,
     ) -> Result<Option<ResourceMetadata>, LoginError> {
         let well_known = well_known_urls(&self.url);
+        let mut first_error = None;
         for url in named.into_iter().chain(&well_known) {
-            let fetched = self
-                .fetcher
-                .get_resource_json::<ResourceMetadata>(url)
-                .await;
-            let fetched = fetched.map_err(|failure| self.unfetched(failure))?;
-            // A site may answer any path with some JSON.
-            let Some(found) = fetched.filter(|found| found.resource.is_some()) else {
-                continue;
-            };
-            let resource = found.resource.as_deref().and_then(untrusted_url::parse);
-            if resource.is_some_and(|resource| covers(&resource, url, &self.url)) {
-                return Ok(Some(found));
+            match self.resource_metadata_at(url).await {
+                Ok(Some(found)) => return Ok(Some(found)),
+                Ok(None) => {}
+                // The next URL may have what this one lacks.
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
             }
-            return Err(LoginError::OtherResource {
-                server: self.server(),
-                host: untrusted_url::host(url),
-            });
         }
-        Ok(None)
+        first_error.map_or(Ok(None), Err)
     }
 
-    /// Chooses the issuer, letter by letter as the server names it.
-    fn choose_issuer(
+    async fn resource_metadata_at(
+        &self,
+        url: &Url,
+    ) -> Result<Option<ResourceMetadata>, LoginError> {
+        let fetched = self
+            .fetcher
+            .get_resource_json::<ResourceMetadata>(url)
+            .await;
+        let fetched = fetched.map_err(|error| self.unread(error))?;
+        // A site may answer any path with some JSON.
+        let Some(found) = fetched.filter(|found| found.resource.is_some()) else {
+            return Ok(None);
+        };
+        let resource = found.resource.as_deref().and_then(untrusted_url::parse);
+        match resource.is_some_and(|resource| covers(&resource, url, &self.url)) {
+            true => Ok(Some(found)),
+            false => Err(LoginError::OtherResource {
+                server: self.server(),
+                host: untrusted_url::host(url),
+            }),
+        }
+    }
+
+    /// Chooses the issuers to try, letter by letter as the server names them.
+    fn choose_issuers(
         &self,
         settings: &OAuthSettings,
         published: &[String],
-    ) -> Result<String, LoginError> {
+    ) -> Result<Vec<String>, LoginError> {
         let usable = |text: &&String| parse_issuer(text).is_some();
         if published.is_empty() {
             let configured = settings.issuer.as_ref().map(Url::to_string);
@@ -115,28 +144,45 @@ impl Discovery<'_> {
             // from the MCP server URL by discarding any existing `path` component". Its default
             // endpoints are not used, because nothing would say that they support S256.
             let origin = || self.url.origin().ascii_serialization();
-            return Ok(configured.unwrap_or_else(origin));
+            return Ok(vec![configured.unwrap_or_else(origin)]);
         }
-        let first = published.iter().find(usable);
-        let first = first.ok_or_else(|| LoginError::InvalidIssuer {
+        let issuers: Vec<&String> = published.iter().filter(usable).take(ISSUERS_MAX).collect();
+        let first = issuers.first().ok_or_else(|| LoginError::InvalidIssuer {
             server: self.server(),
         })?;
         let Some(expected) = &settings.issuer else {
-            return Ok(first.clone());
-        };
-        let is_expected = |text: &&String| {
-            let parsed = parse_issuer(text);
-            parsed.is_some_and(|url| is_same_issuer(expected.as_str(), url.as_str()))
+            return Ok(issuers.into_iter().cloned().collect());
         };
         // 2026-07-28, basic/authorization/client-registration, "Authorization Server Binding":
         // clients "SHOULD surface an error rather than silently attempting to use mismatched
         // credentials."
-        let chosen = published.iter().find(is_expected);
-        chosen.cloned().ok_or_else(|| LoginError::OtherIssuer {
+        let chosen = find_issuer(published, expected);
+        let chosen = chosen.ok_or_else(|| LoginError::OtherIssuer {
             server: self.server(),
             expected: untrusted_url::host(expected),
             found: parse_issuer(first).map_or_else(String::new, |url| untrusted_url::host(&url)),
-        })
+        })?;
+        Ok(vec![chosen.clone()])
+    }
+
+    /// Finds the first of these issuers that can be used.
+    async fn find_server(
+        &self,
+        issuers: &[String],
+        is_guessed: bool,
+    ) -> Result<AuthorizationServer, LoginError> {
+        let mut first_error = None;
+        for issuer in issuers {
+            let error = match self.server_metadata(issuer).await {
+                Ok(Some(server)) => return Ok(server),
+                Ok(None) => self.without_metadata(issuer, is_guessed),
+                Err(error) => error,
+            };
+            first_error.get_or_insert(error);
+        }
+        Err(first_error.unwrap_or_else(|| LoginError::InvalidIssuer {
+            server: self.server(),
+        }))
     }
 
     /// Fetches the metadata of an issuer. `None`: it has none.
@@ -147,24 +193,20 @@ impl Discovery<'_> {
         let Some(url) = parse_issuer(issuer) else {
             return Ok(None);
         };
-        let mut first_fault = None;
+        let mut first_error = None;
         for candidate in candidates(&url) {
-            let fetched = self.fetcher.get_json::<ServerMetadata>(&candidate).await;
-            let fetched = fetched.map_err(|failure| self.unfetched(failure))?;
-            let found = fetched.filter(ServerMetadata::names_issuer);
-            match found.map(|metadata| metadata.check(issuer)) {
-                Some(Ok(server)) => return Ok(Some(server)),
-                // The next candidate may have what this one lacks.
-                Some(Err(fault)) => {
-                    first_fault.get_or_insert(fault);
-                }
-                None => {}
-            }
+            let error = match self.fetcher.get_json::<ServerMetadata>(&candidate).await {
+                Ok(Some(metadata)) if metadata.names_issuer() => match metadata.check(issuer) {
+                    Ok(server) => return Ok(Some(server)),
+                    Err(fault) => self.faulty(fault, untrusted_url::host(&url)),
+                },
+                Ok(_) => continue,
+                Err(error) => self.unread(error),
+            };
+            // The next candidate may have what this one lacks.
+            first_error.get_or_insert(error);
         }
-        match first_fault {
-            Some(fault) => Err(self.faulty(fault, untrusted_url::host(&url))),
-            None => Ok(None),
-        }
+        first_error.map_or(Ok(None), Err)
     }
 
     fn without_metadata(&self, issuer: &str, is_guessed: bool) -> LoginError {
@@ -193,14 +235,28 @@ impl Discovery<'_> {
         }
     }
 
-    fn unfetched(&self, failure: FetchError) -> LoginError {
-        LoginError::Fetch {
-            server: self.server(),
-            failure,
+    fn unread(&self, error: DocumentError) -> LoginError {
+        let server = self.server();
+        match error {
+            DocumentError::Fetch(failure) => LoginError::Fetch { server, failure },
+            DocumentError::Busy(host) => LoginError::Busy { server, host },
         }
     }
 
     fn server(&self) -> String {
         self.target.server.clone()
     }
+}
+
+/// Finds an issuer in a list, letter by letter as the list has it.
+fn find_issuer<'a>(published: &'a [String], expected: &Url) -> Option<&'a String> {
+    published.iter().find(|text| {
+        let parsed = parse_issuer(text);
+        parsed.is_some_and(|url| is_same_issuer(expected.as_str(), url.as_str()))
+    })
+}
+
+/// True if a document is larger than metadata is.
+fn is_too_large(error: &LoginError) -> bool {
+    matches!(error, LoginError::Fetch { failure, .. } if failure.kind == FetchFailure::TooLarge)
 }

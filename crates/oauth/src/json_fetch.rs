@@ -1,8 +1,8 @@
 //! Requests to URLs that a login learned from others.
 //!
 //! Owns how they are sent, and how a JSON document is read. Does not know what it says. Invariant:
-//! a document that is absent, not JSON or of another shape is `None`, and no byte of it is in an
-//! error.
+//! a document that is absent, not JSON or of another shape is `None`, one that may be there later
+//! is an error, and no byte of it is in an error.
 
 use std::time::Duration;
 
@@ -30,21 +30,30 @@ pub(crate) struct LoginFetcher<'a> {
     pub(crate) server: &'a Url,
 }
 
+/// Reason why a document that may exist was not read.
+#[derive(Debug)]
+pub(crate) enum DocumentError {
+    /// The fetch failed.
+    Fetch(FetchError),
+    /// This host is down or too busy.
+    Busy(String),
+}
+
 impl LoginFetcher<'_> {
     /// Fetches a JSON document about the server. `None`: there is no such document.
     pub(crate) async fn get_resource_json<T: DeserializeOwned>(
         self,
         url: &Url,
-    ) -> Result<Option<T>, FetchError> {
-        read_json(self.send_as_server(url, get()).await)
+    ) -> Result<Option<T>, DocumentError> {
+        read_json(url, self.send_as_server(url, get()).await)
     }
 
     /// Fetches a JSON document of an authorization server. `None`: there is no such document.
     pub(crate) async fn get_json<T: DeserializeOwned>(
         self,
         url: &Url,
-    ) -> Result<Option<T>, FetchError> {
-        read_json(self.send(url, get()).await)
+    ) -> Result<Option<T>, DocumentError> {
+        read_json(url, self.send(url, get()).await)
     }
 
     /// Posts a JSON document.
@@ -100,18 +109,23 @@ impl LoginFetcher<'_> {
 
 /// Reads a response with a document. `None`: it has none.
 fn read_json<T: DeserializeOwned>(
+    url: &Url,
     fetched: Result<Response<Bytes>, FetchError>,
-) -> Result<Option<T>, FetchError> {
+) -> Result<Option<T>, DocumentError> {
     let response = match fetched {
         Ok(response) => response,
         // A site that sends every unknown path to its front page has no such document.
         Err(error) if error.kind == FetchFailure::Redirect => return Ok(None),
-        Err(error) => return Err(error),
+        Err(error) => return Err(DocumentError::Fetch(error)),
     };
-    if response.status() != StatusCode::OK {
-        return Ok(None);
+    match response.status() {
+        StatusCode::OK => Ok(serde_json::from_slice(response.body()).ok()),
+        // Without the document, the login might go to another authorization server.
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+            Err(DocumentError::Busy(untrusted_url::host(url)))
+        }
+        _ => Ok(None),
     }
-    Ok(serde_json::from_slice(response.body()).ok())
 }
 
 fn get() -> Request<Bytes> {

@@ -19,6 +19,14 @@ pub enum LoginError {
         /// Host and kind of failure.
         failure: FetchError,
     },
+    /// A host that has a document for the login answers later.
+    #[error("cannot log in to {server}: {host} is down or too busy; try again later")]
+    Busy {
+        /// Server that the login is for.
+        server: String,
+        /// Host.
+        host: String,
+    },
     /// The server does not say where to log in.
     #[error(
         "{host} does not say where to log in to {server}: if it takes a key, set \

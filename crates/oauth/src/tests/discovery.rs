@@ -89,6 +89,95 @@ async fn a_document_of_another_kind_counts_as_absent() {
     }
 }
 
+/// Path of the metadata of the whole host.
+const ROOT: &str = "/.well-known/oauth-protected-resource";
+
+#[tokio::test]
+async fn a_document_that_cannot_be_used_does_not_hide_the_next_one() {
+    let world = World::start().await;
+    let resource = world.resource_metadata();
+    let origin = world.server.origin();
+    let of_root = resource.replace(&format!("{origin}/mcp"), &origin);
+    world.server.answer(ROOT, 200, &of_root);
+    let large = format!("<html>{}", "x".repeat(70 * 1024));
+    // The second is for the root alone to say.
+    for (status, body) in [(200, &*large), (200, &*of_root), (503, ""), (429, "")] {
+        world.server.answer(RESOURCE, status, body);
+        let found = discovered(&world, None).await;
+        assert_eq!(found.resource.as_ref(), Some(&origin), "{status}");
+    }
+    world.server.answer(RESOURCE, 200, &resource);
+    for named in ["http://metadata.example/", "https://10.0.0.1/"] {
+        let found = discovered(&world, Some(url(named))).await;
+        assert_eq!(found.server.iss, world.issuer.origin(), "{named}");
+    }
+    let openid = "/.well-known/openid-configuration";
+    world.issuer.answer(openid, 200, &world.server_metadata());
+    for (status, body) in [(200, &*large), (503, "")] {
+        world.issuer.answer(SERVER, status, body);
+        discovered(&world, None).await;
+    }
+}
+
+#[tokio::test]
+async fn a_large_page_for_any_path_leaves_the_server_its_own_issuer() {
+    let world = World::start().await;
+    let large = format!("<html>{}", "x".repeat(70 * 1024));
+    world.server.answer(RESOURCE, 200, &large);
+    world.server.answer(ROOT, 200, &large);
+    let metadata = world.server_metadata();
+    let own = metadata.replace(&world.issuer.origin(), &world.server.origin());
+    world.server.answer(SERVER, 200, &own);
+    let found = discovered(&world, None).await;
+    assert_eq!(found.server.iss, world.server.origin());
+}
+
+#[tokio::test]
+async fn a_host_that_is_busy_is_to_be_asked_later() {
+    let world = World::start().await;
+    // The login must not go to this one only because the metadata is away.
+    let metadata = world.server_metadata();
+    let own = metadata.replace(&world.issuer.origin(), &world.server.origin());
+    world.server.answer(SERVER, 200, &own);
+    let settings = OAuthSettings::default();
+    for status in [429, 503] {
+        for (host, path) in [(&world.server, RESOURCE), (&world.issuer, SERVER)] {
+            host.answer(path, status, "");
+            let error = discover_with(&world, &settings, None).await.unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, LoginError::Busy { .. }), "{path}: {text}");
+            assert!(text.ends_with("try again later"), "{text}");
+            world
+                .server
+                .answer(RESOURCE, 200, &world.resource_metadata());
+        }
+        world.issuer.answer(SERVER, 200, &world.server_metadata());
+    }
+}
+
+#[tokio::test]
+async fn the_next_issuer_is_tried_if_the_first_cannot_be_used() {
+    let world = World::start().await;
+    let origin = world.issuer.origin();
+    let first = FakeServer::start().await;
+    let resource = world.resource_metadata();
+    let both = format!("\"{}\", \"{origin}\"", first.origin());
+    let resource = resource.replace(&format!("\"{origin}\""), &both);
+    world.server.answer(RESOURCE, 200, &resource);
+    let unsafe_one = world.server_metadata().replace("S256", "plain");
+    let unsafe_one = unsafe_one.replace(&origin, &first.origin());
+    for (status, body) in [(404, ""), (503, ""), (200, &*unsafe_one)] {
+        first.answer(SERVER, status, body);
+        let found = discovered(&world, None).await;
+        assert_eq!(found.server.iss, origin, "{status}");
+    }
+    // The error is about the first.
+    world.issuer.forget(SERVER);
+    let found = discover_with(&world, &OAuthSettings::default(), None).await;
+    let error = found.unwrap_err();
+    assert!(matches!(error, LoginError::NoPkce { .. }), "{error}");
+}
+
 #[tokio::test]
 async fn an_issuer_with_a_path_has_three_candidates() {
     let world = World::start().await;

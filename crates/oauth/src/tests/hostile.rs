@@ -144,6 +144,8 @@ async fn a_code_is_not_sent_to_a_private_address() {
 #[tokio::test]
 async fn a_challenge_leads_to_no_private_address() {
     let world = World::start().await;
+    // Without metadata that would do.
+    world.server.forget(RESOURCE);
     let base = redirect_base();
     for address in [
         "https://169.254.169.254/latest",
