@@ -1,7 +1,8 @@
 //! Discovery: which authorization server a server logs in at.
 //!
 //! Owns the order of the documents, and the choice of the issuer. Does not register or authorize.
-//! Invariant: a client of the config meets no other issuer than its own.
+//! Invariant: an issuer of the config replaces what the server names, and a client of the config
+//! meets no other issuer than its own.
 
 use moongate_transport::fetcher::{FetchFailure, Fetcher};
 use url::Url;
@@ -33,6 +34,7 @@ pub struct Discovered {
 }
 
 /// Finds the authorization server of a server, from its challenge or from its well-known metadata.
+/// `pin` is the one that the client of the config had its first login at.
 ///
 /// # Errors
 /// The server names none, or names one that must not be used.
@@ -40,6 +42,7 @@ pub async fn discover(
     fetcher: &Fetcher,
     target: &LoginTarget,
     settings: &OAuthSettings,
+    pin: Option<&Url>,
     challenge: Option<&BearerChallenge>,
 ) -> Result<Discovered, LoginError> {
     let discovery = Discovery {
@@ -62,8 +65,13 @@ pub async fn discover(
         Err(error) => return Err(error),
     };
     let published = metadata.authorization_servers.unwrap_or_default();
-    let issuers = discovery.choose_issuers(settings, &published)?;
-    let found = discovery.find_server(&issuers, published.is_empty()).await;
+    let issuers = match &settings.issuer {
+        // A person knows better: some servers list a name that their metadata does not have.
+        Some(issuer) => vec![name_of(&published, issuer)],
+        None => discovery.choose_issuers(pin, &published)?,
+    };
+    let is_known = settings.issuer.is_some() || pin.is_some() || !published.is_empty();
+    let found = discovery.find_server(&issuers, is_known).await;
     let server = found.map_err(|error| match error {
         LoginError::NoLogin { .. } => too_large.unwrap_or(error),
         error => error,
@@ -134,23 +142,22 @@ impl Discovery<'_> {
     /// Chooses the issuers to try, letter by letter as the server names them.
     fn choose_issuers(
         &self,
-        settings: &OAuthSettings,
+        pin: Option<&Url>,
         published: &[String],
     ) -> Result<Vec<String>, LoginError> {
         let usable = |text: &&String| parse_issuer(text).is_some();
         if published.is_empty() {
-            let configured = settings.issuer.as_ref().map(Url::to_string);
             // 2025-03-26, basic/authorization, "Authorization Base URL": it "MUST be determined
             // from the MCP server URL by discarding any existing `path` component". Its default
             // endpoints are not used, because nothing would say that they support S256.
             let origin = || self.url.origin().ascii_serialization();
-            return Ok(vec![configured.unwrap_or_else(origin)]);
+            return Ok(vec![pin.map_or_else(origin, Url::to_string)]);
         }
         let issuers: Vec<&String> = published.iter().filter(usable).take(ISSUERS_MAX).collect();
         let first = issuers.first().ok_or_else(|| LoginError::InvalidIssuer {
             server: self.server(),
         })?;
-        let Some(expected) = &settings.issuer else {
+        let Some(expected) = pin else {
             return Ok(issuers.into_iter().cloned().collect());
         };
         // 2026-07-28, basic/authorization/client-registration, "Authorization Server Binding":
@@ -169,13 +176,13 @@ impl Discovery<'_> {
     async fn find_server(
         &self,
         issuers: &[String],
-        is_guessed: bool,
+        is_known: bool,
     ) -> Result<AuthorizationServer, LoginError> {
         let mut first_error = None;
         for issuer in issuers {
             let error = match self.server_metadata(issuer).await {
                 Ok(Some(server)) => return Ok(server),
-                Ok(None) => self.without_metadata(issuer, is_guessed),
+                Ok(None) => self.without_metadata(issuer, is_known),
                 Err(error) => error,
             };
             first_error.get_or_insert(error);
@@ -209,12 +216,12 @@ impl Discovery<'_> {
         first_error.map_or(Ok(None), Err)
     }
 
-    fn without_metadata(&self, issuer: &str, is_guessed: bool) -> LoginError {
+    fn without_metadata(&self, issuer: &str, is_known: bool) -> LoginError {
         let server = self.server();
         let host = parse_issuer(issuer).map_or_else(String::new, |url| untrusted_url::host(&url));
-        match is_guessed {
-            true => LoginError::NoLogin { server, host },
-            false => LoginError::NoMetadata { server, host },
+        match is_known {
+            true => LoginError::NoMetadata { server, host },
+            false => LoginError::NoLogin { server, host },
         }
     }
 
@@ -224,7 +231,7 @@ impl Discovery<'_> {
             MetadataFault::Issuer(published) => LoginError::MixedMetadata {
                 server,
                 host,
-                published: published.unwrap_or_else(|| "without a name".to_owned()),
+                published,
             },
             MetadataFault::Pkce => LoginError::NoPkce { server, host },
             MetadataFault::Endpoint(member) => LoginError::Endpoint {
@@ -254,6 +261,12 @@ fn find_issuer<'a>(published: &'a [String], expected: &Url) -> Option<&'a String
         let parsed = parse_issuer(text);
         parsed.is_some_and(|url| is_same_issuer(expected.as_str(), url.as_str()))
     })
+}
+
+/// Returns the name of an issuer, as the list has it if it is there.
+fn name_of(published: &[String], issuer: &Url) -> String {
+    let listed = find_issuer(published, issuer).cloned();
+    listed.unwrap_or_else(|| issuer.to_string())
 }
 
 /// True if a document is larger than metadata is.

@@ -3,7 +3,6 @@
 //! Owns the order of the steps. Does not open a browser or listen. Invariant: a code is used once,
 //! after all checks, and a grant is on disk before anybody hears of it.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -74,13 +73,13 @@ pub async fn begin_login(
     redirect_base: &Url,
     before: Option<&Grant>,
 ) -> Result<StartedLogin, LoginError> {
-    let settings = with_issuer_of(settings, before);
-    let discovered = discover(fetcher, target, &settings, challenge).await?;
-    let choice = choose_scope(&discovered, &settings, challenge, before)?;
+    let pin = pinned_issuer(settings, before);
+    let discovered = discover(fetcher, target, settings, pin, challenge).await?;
+    let choice = choose_scope(&discovered, settings, challenge, before)?;
     let issuer = &discovered.server.issuer;
     let redirect = redirect_address(redirect_base, issuer);
     let scope = choice.asked.as_deref();
-    let client = choose_client(fetcher, &discovered, &settings, &redirect, scope).await?;
+    let client = choose_client(fetcher, &discovered, settings, &redirect, scope).await?;
     let login = &discovered.server.authorization_endpoint;
     let moved_from = before
         .filter(|before| are_apart(&before.issuer, issuer))
@@ -110,19 +109,10 @@ pub async fn begin_login(
     })
 }
 
-/// Settings in which the client of the config belongs to the issuer of its first login.
-fn with_issuer_of<'a>(
-    settings: &'a OAuthSettings,
-    before: Option<&Grant>,
-) -> Cow<'a, OAuthSettings> {
-    let before = before.filter(|before| settings.client_id.as_ref() == Some(&before.client.id));
-    match before {
-        Some(before) if settings.issuer.is_none() => Cow::Owned(OAuthSettings {
-            issuer: Some(before.issuer.clone()),
-            ..settings.clone()
-        }),
-        _ => Cow::Borrowed(settings),
-    }
+/// Issuer that the client of the config belongs to: that of its first login.
+fn pinned_issuer<'a>(settings: &OAuthSettings, before: Option<&'a Grant>) -> Option<&'a Url> {
+    let is_same = |before: &&Grant| settings.client_id.as_ref() == Some(&before.client.id);
+    before.filter(is_same).map(|before| &before.issuer)
 }
 
 fn choose_scope(

@@ -1,7 +1,8 @@
 //! Errors of logins.
 //!
 //! Owns their texts. Does not decide which one applies. Invariant: each says what happened, where,
-//! and what to do; names of hosts and our own words for known codes are all that comes from others.
+//! and what to do; names of hosts, checked issuers and our own words for known codes are all that
+//! comes from others.
 
 use moongate_transport::fetcher::{FetchError, FetchFailure};
 
@@ -83,16 +84,16 @@ pub enum LoginError {
     },
     /// The metadata of the authorization server belongs to another one.
     #[error(
-        "{host}, which {server} logs in at, publishes the metadata of another authorization \
-         server ({published}), which must not be used: ask the server's operator"
+        "{host}, which {server} logs in at, publishes {}",
+        describe_mix(.server, .published.as_deref())
     )]
     MixedMetadata {
         /// Server that the login is for.
         server: String,
         /// Host of the authorization server.
         host: String,
-        /// Host of the issuer in its metadata, or why there is none.
-        published: String,
+        /// Issuer in its metadata, if there is one.
+        published: Option<String>,
     },
     /// The authorization server does not list S256.
     #[error(
@@ -215,6 +216,20 @@ pub enum LoginError {
     /// The program is about to end.
     #[error("the program ended before the login was stored: start the login again")]
     Interrupted,
+}
+
+/// Description of metadata with another issuer, with the advice.
+fn describe_mix(server: &str, published: Option<&str>) -> String {
+    let Some(issuer) = published else {
+        return "metadata without a valid issuer, which must not be used: ask the server's operator"
+            .to_owned();
+    };
+    format!(
+        "the metadata of another authorization server, so nothing was sent there: ask the \
+         server's operator; only if you trust {issuer} with the login, its tokens and a \
+         `client_secret`, which all go there then, set \
+         `servers.{server}.auth.issuer = \"{issuer}\"`"
+    )
 }
 
 /// Advice for a failed fetch.

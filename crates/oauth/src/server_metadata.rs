@@ -38,7 +38,7 @@ pub struct AuthorizationServer {
 /// Fault of a metadata document.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MetadataFault {
-    /// It has another issuer, at this host, or none.
+    /// It has this other issuer, or none.
     Issuer(Option<String>),
     /// It does not list S256.
     Pkce,
@@ -83,6 +83,14 @@ pub(crate) fn is_same_issuer(named: &str, published: &str) -> bool {
     named == published || has_no_path && bare(named) == bare(published)
 }
 
+/// Returns an issuer as people write it.
+fn issuer_text(url: &Url) -> String {
+    match url.path() {
+        "/" => url.as_str().trim_end_matches('/').to_owned(),
+        _ => url.as_str().to_owned(),
+    }
+}
+
 /// Metadata of an authorization server, as far as a login needs it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -109,7 +117,7 @@ impl ServerMetadata {
     pub(crate) fn check(self, named: &str) -> Result<AuthorizationServer, MetadataFault> {
         let iss = self.issuer.unwrap_or_default();
         let parsed = parse_issuer(&iss);
-        let other = parsed.as_ref().map(untrusted_url::host);
+        let other = parsed.as_ref().map(issuer_text);
         let issuer = parsed.filter(|_| is_same_issuer(named, &iss));
         let issuer = issuer.ok_or(MetadataFault::Issuer(other))?;
         // "security-considerations", "Authorization Code Protection": "If
@@ -271,12 +279,12 @@ mod tests {
             (
                 "\"https://auth.example.com/tenant1\"",
                 "\"https://honest.example\"",
-                MetadataFault::Issuer(Some("honest.example".to_owned())),
+                MetadataFault::Issuer(Some("https://honest.example".to_owned())),
             ),
             (
                 "\"https://auth.example.com/tenant1\"",
                 "\"https://auth.example.com/tenant1/\"",
-                MetadataFault::Issuer(Some("auth.example.com".to_owned())),
+                MetadataFault::Issuer(Some("https://auth.example.com/tenant1/".to_owned())),
             ),
             (
                 "\"https://auth.example.com/tenant1\"",

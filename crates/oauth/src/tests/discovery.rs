@@ -13,7 +13,14 @@ async fn discover_with(
         resource_metadata: metadata,
         ..BearerChallenge::default()
     };
-    discover(&world.fetcher, &world.target(), settings, Some(&challenge)).await
+    discover(
+        &world.fetcher,
+        &world.target(),
+        settings,
+        None,
+        Some(&challenge),
+    )
+    .await
 }
 
 async fn discovered(world: &World, metadata: Option<Url>) -> Discovered {
@@ -256,14 +263,18 @@ async fn a_web_socket_server_logs_in_over_http() {
     let metadata = world.server_metadata();
     let own = metadata.replace(&world.issuer.origin(), &world.server.origin());
     world.server.answer(SERVER, 200, &own);
-    let found = discover(&fetcher, &target, &settings, None).await.unwrap();
+    let found = discover(&fetcher, &target, &settings, None, None)
+        .await
+        .unwrap();
     assert_eq!(found.server.iss, world.server.origin());
     assert_eq!(found.target, target, "a login is for the URL of the config");
     let resource = world.server.url("/mcp").to_string();
     assert_eq!(found.resource.as_ref(), Some(&resource));
     // Without a document, too.
     world.server.forget(RESOURCE);
-    let found = discover(&fetcher, &target, &settings, None).await.unwrap();
+    let found = discover(&fetcher, &target, &settings, None, None)
+        .await
+        .unwrap();
     assert_eq!(found.server.iss, world.server.origin());
     assert_eq!(found.resource, Some(resource));
 }
@@ -294,13 +305,60 @@ async fn an_authorization_server_without_tls_is_on_this_machine_or_allowed() {
         };
         Fetcher::new(tls_without_roots(), &rules)
     };
-    let found = discover(&allowing(&[]), &target, &settings, None).await;
+    let found = discover(&allowing(&[]), &target, &settings, None, None).await;
     let error = found.unwrap_err();
     assert!(matches!(error, LoginError::Fetch { .. }), "{error}");
     assert!(error.to_string().contains("egress.allow"), "{error}");
     assert_eq!(world.server.lines(), [format!("GET {RESOURCE}")]);
-    let found = discover(&allowing(&["0.0.0.0"]), &target, &settings, None).await;
+    let found = discover(&allowing(&["0.0.0.0"]), &target, &settings, None, None).await;
     assert_eq!(found.unwrap().server.iss, origin);
+}
+
+#[tokio::test]
+async fn an_issuer_of_the_config_replaces_the_list() {
+    let world = World::start().await;
+    let origin = world.issuer.origin();
+    // The list has a name that the metadata at its place does not.
+    let resource = world.resource_metadata();
+    let resource = resource.replace(&origin, &format!("{origin}/tenant1"));
+    world.server.answer(RESOURCE, 200, &resource);
+    let metadata = world.server_metadata();
+    world
+        .issuer
+        .answer(&format!("{SERVER}/tenant1"), 200, &metadata);
+    let found = discover_with(&world, &OAuthSettings::default(), None).await;
+    let error = found.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, LoginError::MixedMetadata { .. }), "{text}");
+    let remedy = format!("`servers.files.auth.issuer = \"{origin}\"`");
+    assert!(text.ends_with(&remedy), "{text}");
+    assert!(
+        text.contains(&format!("only if you trust {origin}")),
+        "{text}"
+    );
+    let settings = OAuthSettings {
+        issuer: Some(world.issuer.url("/")),
+        ..OAuthSettings::default()
+    };
+    let found = discover_with(&world, &settings, None).await.unwrap();
+    assert_eq!(found.server.iss, origin);
+    assert_eq!(found.scopes_supported, Some(vec!["read".to_owned()]));
+    // Its metadata must have that issuer, too.
+    let settings = OAuthSettings {
+        issuer: Some(world.issuer.url("/tenant1")),
+        ..OAuthSettings::default()
+    };
+    let found = discover_with(&world, &settings, None).await;
+    let error = found.unwrap_err();
+    assert!(matches!(error, LoginError::MixedMetadata { .. }), "{error}");
+    // Nothing else is tried for it.
+    let settings = OAuthSettings {
+        issuer: Some(world.issuer.url("/gone")),
+        ..OAuthSettings::default()
+    };
+    let found = discover_with(&world, &settings, None).await;
+    let error = found.unwrap_err();
+    assert!(matches!(error, LoginError::NoMetadata { .. }), "{error}");
 }
 
 #[tokio::test]
