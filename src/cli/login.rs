@@ -448,6 +448,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_issuer_to_set_is_not_hidden_as_a_credential() {
+        let error = LoginError::MixedMetadata {
+            server: "linear".to_owned(),
+            host: "auth.example".to_owned(),
+            published: Some("https://honest.example".to_owned()),
+        };
+        let text = error.to_string();
+        assert!(text.ends_with("`servers.linear.auth.issuer` to \"https://honest.example\""));
+        assert_eq!(logs::redact(&text), text);
+    }
+
+    #[test]
     fn a_question_names_the_hosts_of_a_login_that_has_moved() {
         assert_eq!(
             question_of("mcp.example", "new.example", None),

@@ -94,7 +94,8 @@ pub(super) struct ServerLogin {
     pub(super) client_secret: Option<String>,
     /// The `https://` URL of a client metadata document, which is then the client's id.
     pub(super) client_id_url: Option<String>,
-    /// The authorization server that the client is for. Default: that of the first login.
+    /// The authorization server that the client is for, whatever the server names. Default: that of
+    /// the first login.
     pub(super) issuer: Option<String>,
     /// The scopes to ask for. Default: those that the server names.
     pub(super) scopes: Option<Vec<String>>,

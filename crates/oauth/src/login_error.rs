@@ -227,8 +227,8 @@ fn describe_mix(server: &str, published: Option<&str>) -> String {
     format!(
         "the metadata of another authorization server, so nothing was sent there: ask the \
          server's operator; only if you trust {issuer} with the login, its tokens and a \
-         `client_secret`, which all go there then, set \
-         `servers.{server}.auth.issuer = \"{issuer}\"`"
+         `client_secret`, which all go there then, set `servers.{server}.auth.issuer` to \
+         \"{issuer}\""
     )
 }
 

@@ -330,7 +330,7 @@ async fn an_issuer_of_the_config_replaces_the_list() {
     let error = found.unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, LoginError::MixedMetadata { .. }), "{text}");
-    let remedy = format!("`servers.files.auth.issuer = \"{origin}\"`");
+    let remedy = format!("`servers.files.auth.issuer` to \"{origin}\"");
     assert!(text.ends_with(&remedy), "{text}");
     assert!(
         text.contains(&format!("only if you trust {origin}")),
