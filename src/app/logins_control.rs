@@ -94,10 +94,15 @@ impl GatewayLogins {
                 "{server} is disabled: enable it before you sign in (servers.{server}.enabled)"
             ));
         }
-        if self.settings(server).is_some() {
+        if let Some(settings) = self.settings(server) {
+            if let Some(key) = settings.connect.credential_key() {
+                return no_login(format!(
+                    "the credential of {server} comes from servers.{server}.{key}: remove it \
+                     there to sign in"
+                ));
+            }
             return no_login(format!(
-                "the gateway logs in only to servers that have a `url` and no \
-                 `headers.Authorization`, so not to {server}"
+                "the gateway logs in only to servers that have a `url`, so not to {server}"
             ));
         }
         LoginRefusal {

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::{StreamExt, stream};
-use http::header::AUTHORIZATION;
 use moongate_config::Plan;
 use moongate_oauth::{
     BearerChallenge, FolderError, Grant, LoginError, LoginFolder, LoginServer, LoginState,
@@ -211,15 +210,13 @@ impl LoginCommand<'_> {
         if let Some(server) = self.logins.settings_of(name) {
             return Ok(server);
         }
+        if let Some(key) = settings.connect.credential_key() {
+            bail!(
+                "the credential of {name} comes from `{key}` in the config: remove it there to \
+                 log in"
+            );
+        }
         match &settings.connect {
-            ConnectTarget::Http { headers, .. }
-                if headers.iter().any(|(header, _)| header == AUTHORIZATION) =>
-            {
-                bail!(
-                    "{name} gets the fixed `headers.Authorization` of the config: remove it to \
-                     log in"
-                )
-            }
             ConnectTarget::Http { .. } => {
                 bail!("{name} is behind a Unix socket, where there is nothing to log in at")
             }

@@ -40,9 +40,8 @@ impl ServerSettings {
             ConnectTarget::Http {
                 socket: Some(_), ..
             } => false,
-            ConnectTarget::Http { headers, auth, .. } => {
-                matches!(auth, ServerAuth::OAuth(_))
-                    && headers.iter().all(|(name, _)| *name != AUTHORIZATION)
+            ConnectTarget::Http { auth, .. } => {
+                matches!(auth, ServerAuth::OAuth(_)) && self.connect.credential_key().is_none()
             }
             ConnectTarget::Stdio { .. }
             | ConnectTarget::Socket(_)
@@ -70,6 +69,27 @@ impl ServerSettings {
         } else {
             ConnectFailure::other(error.to_string())
         }
+    }
+}
+
+impl ConnectTarget {
+    /// Returns the key of the config that says what `Authorization` is. A request has one
+    /// credential, so a server with this key has no login.
+    pub fn credential_key(&self) -> Option<&'static str> {
+        let ConnectTarget::Http {
+            headers,
+            forward_headers,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        if headers.iter().any(|(name, _)| *name == AUTHORIZATION) {
+            return Some("headers.Authorization");
+        }
+        // Each client sends its own credential, which the operator's must not replace.
+        let is_forwarded = forward_headers.iter().any(|(_, to)| *to == AUTHORIZATION);
+        is_forwarded.then_some("forward_headers")
     }
 }
 
@@ -113,6 +133,31 @@ mod tests {
             headers.push((name, HeaderValue::from_static("x")));
         }
         settings
+    }
+
+    fn with_forwarded(to: http::HeaderName) -> ServerSettings {
+        let mut settings = server(ServerAuth::default());
+        let ConnectTarget::Http {
+            forward_headers, ..
+        } = &mut settings.connect
+        else {
+            unreachable!("the server has a URL");
+        };
+        let from = http::HeaderName::from_static("x-linear-token");
+        forward_headers.push((from, to));
+        settings
+    }
+
+    #[test]
+    fn a_credential_that_clients_send_is_in_the_place_of_a_login() {
+        let forwarded = with_forwarded(AUTHORIZATION);
+        let key = forwarded.connect.credential_key();
+        assert_eq!(key, Some("forward_headers"));
+        assert!(!forwarded.accepts_login());
+        assert!(!forwarded.describe_failure(&status(401)).needs_login);
+        let other = with_forwarded(http::HeaderName::from_static("x-workspace"));
+        assert_eq!(other.connect.credential_key(), None);
+        assert!(other.accepts_login());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Logins of a plan's servers.
 //!
 //! Owns which servers can have a login, where the files of logins are, and the address that answers
-//! are sent to. Does not log in (`moongate_oauth`). Invariant: a server with
-//! `headers.Authorization` has no other credential.
+//! are sent to. Does not log in (`moongate_oauth`). Invariant: a server whose config says what
+//! `Authorization` is has no other credential.
 
 mod callback_page;
 mod callback_routes;
@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
-use http::header::AUTHORIZATION;
 use moongate_config::Plan;
 use moongate_listener::ListenAddress;
 use moongate_oauth::{
@@ -83,17 +82,13 @@ pub(crate) fn login_servers(plan: &Plan) -> Vec<LoginServer> {
 
 fn login_server(settings: &ServerSettings) -> Option<LoginServer> {
     let ConnectTarget::Http {
-        url,
-        socket,
-        headers,
-        auth,
-        ..
+        url, socket, auth, ..
     } = &settings.connect
     else {
         return None;
     };
     // A request has one credential, and the config names it.
-    if headers.iter().any(|(name, _)| name == AUTHORIZATION) {
+    if settings.connect.credential_key().is_some() {
         return None;
     }
     // The host of the URL is not where such a server is, so there is nothing to discover.
@@ -163,6 +158,9 @@ mod tests {
             [servers.fixed]
             url = "https://fixed.example/mcp"
             headers = { authorization = "Bearer abc" }
+            [servers.forwarding]
+            url = "https://forwarding.example/mcp"
+            forward_headers = { "X-Linear-Token" = "Authorization" }
             [servers.program]
             command = "program"
             [servers.off]

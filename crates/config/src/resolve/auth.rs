@@ -35,7 +35,7 @@ impl PlanResolver<'_> {
         let Some(login) = &server.auth else {
             return ServerAuth::default();
         };
-        self.check_fixed_credential(server, path);
+        self.check_other_credential(server, path);
         let path = path.key("auth");
         let kind = path.key("type");
         // Which keys belong to an unknown type is unknown, too.
@@ -54,23 +54,25 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Reports a fixed credential next to `auth`: a request can have only one.
-    fn check_fixed_credential(&mut self, server: &Server, path: &ConfigPath) {
-        let mut names = server.headers.iter().flatten().map(|(name, _)| name);
-        let Some(name) = names.find(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()))
-        else {
+    /// Reports another credential next to `auth`, fixed or the client's: a request can have only
+    /// one.
+    fn check_other_credential(&mut self, server: &Server, path: &ConfigPath) {
+        let is_credential = |name: &str| name.eq_ignore_ascii_case(AUTHORIZATION.as_str());
+        let mut fixed = server.headers.iter().flatten();
+        let mut forwarded = server.forward_headers.iter().flatten();
+        let auth = path.key("auth");
+        let (header, fix) = if let Some((name, _)) = fixed.find(|(name, _)| is_credential(name)) {
+            let fix = "remove the header, or remove `auth` if the credential never changes";
+            (path.key("headers").key(name), fix)
+        } else if let Some((from, _)) = forwarded.find(|(_, to)| is_credential(to)) {
+            let fix = "remove the header, or remove `auth` if clients send their own credential";
+            (path.key("forward_headers").key(from), fix)
+        } else {
             return;
         };
-        let auth = path.key("auth");
-        let header = path.key("headers").key(name);
         let message =
             format!("`{auth}` and `{header}` are both set, but a request has one credential");
-        self.error_at_key(
-            ProblemKind::Conflict,
-            &auth,
-            message,
-            "remove the header, or remove `auth` if the credential never changes",
-        );
+        self.error_at_key(ProblemKind::Conflict, &auth, message, fix);
     }
 
     /// Reports the first key of another type. The same fix is for all of them.
