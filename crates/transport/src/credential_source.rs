@@ -134,8 +134,8 @@ mod tests {
         }
     }
 
-    /// Server that takes `good` alone, over one connection. Returns its port, and what each request
-    /// carried.
+    /// Server that takes `good` alone, over one connection, and redirects from `/old`. Returns its
+    /// port, and what each request carried.
     async fn guarded_server() -> (u16, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -157,7 +157,13 @@ mod tests {
                 record.lock().push(authorization);
                 read.clear();
                 let refusal = "401 Unauthorized\r\nwww-authenticate: Bearer scope=\"x\"";
-                let status = if is_good { "200 OK" } else { refusal };
+                let status = match is_good {
+                    _ if text.starts_with("post /old ") => {
+                        "307 Temporary Redirect\r\nlocation: /mcp"
+                    }
+                    true => "200 OK",
+                    false => refusal,
+                };
                 let response = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
                 stream.write_all(response.as_bytes()).await.unwrap();
             }
@@ -165,8 +171,8 @@ mod tests {
         (port, carried)
     }
 
-    fn endpoint(port: u16, source: Arc<Tokens>) -> HttpEndpoint {
-        let url = url::Url::parse(&format!("http://127.0.0.1:{port}/mcp")).unwrap();
+    fn endpoint(port: u16, path: &str, source: Arc<Tokens>) -> HttpEndpoint {
+        let url = url::Url::parse(&format!("http://127.0.0.1:{port}{path}")).unwrap();
         let settings = HttpSettings {
             url: url.clone(),
             socket: None,
@@ -204,7 +210,7 @@ mod tests {
     async fn each_request_of_a_connection_carries_the_credential_of_its_time() {
         let (port, carried) = guarded_server().await;
         let source = Arc::new(Tokens::default());
-        let target = endpoint(port, source.clone());
+        let target = endpoint(port, "/mcp", source.clone());
         for (token, method) in [
             ("good1", Method::POST),
             ("good2", Method::GET),
@@ -252,6 +258,32 @@ mod tests {
         let refused = ["bad1", "bad3"]
             .map(|token| (Some(HeaderValue::from_static(token)), challenge.clone()));
         assert_eq!(*refusals, refused);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_behind_a_redirect_renews_the_credential_once() {
+        let (port, carried) = guarded_server().await;
+        let source = Arc::new(Tokens::default());
+        let target = endpoint(port, "/old", source.clone());
+        for (token, renewals, expected) in [
+            ("bad1", ["good1", "unused"], StatusCode::OK),
+            ("bad2", ["bad3", "good2"], StatusCode::UNAUTHORIZED),
+        ] {
+            *source.current.lock() = Some(token);
+            *source.renewals.lock() = renewals.into();
+            let response = target.request(small_request(Method::POST)).await.unwrap();
+            assert_eq!(response.status(), expected, "{token}");
+        }
+        assert_eq!(
+            *carried.lock(),
+            [
+                "bad1", "bad1", "good1", "good1", "bad2", "bad2", "bad3", "bad3"
+            ]
+        );
+        let refusals = source.refusals.lock();
+        let refused: Vec<_> = refusals.iter().map(|(sent, _)| sent.clone()).collect();
+        let expected = ["bad1", "bad2"].map(|token| Some(HeaderValue::from_static(token)));
+        assert_eq!(refused, expected);
     }
 
     #[test]

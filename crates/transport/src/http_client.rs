@@ -286,14 +286,23 @@ impl HttpEndpoint {
         mut request: HttpRequest,
     ) -> Result<Response<ResponseBody>, LinkError> {
         let response = match &self.origin.client.credentials {
-            None => self.send(&mut request).await?,
+            None => self.send_and_follow(&mut request).await?,
             // Boxed: few connections have a source.
             Some(source) => Box::pin(self.send_with(&**source, &mut request)).await?,
         };
+        decode_response(response, &self.origin.client.memory)
+    }
+
+    /// Sends a request, and follows its redirects.
+    async fn send_and_follow(
+        &self,
+        request: &mut HttpRequest,
+    ) -> Result<Response<ResponseBody>, LinkError> {
+        let response = self.send(request).await?;
         match self.redirect_target(&response) {
             // Boxed: redirects are rare, and their future is large.
             Some(target) => Box::pin(self.follow(target, response, request)).await,
-            None => decode_response(response, &self.origin.client.memory),
+            None => Ok(response),
         }
     }
 
@@ -302,7 +311,7 @@ impl HttpEndpoint {
         &self,
         target: url::Url,
         response: Response<ResponseBody>,
-        mut request: HttpRequest,
+        request: &mut HttpRequest,
     ) -> Result<Response<ResponseBody>, LinkError> {
         let mut next = Some(target);
         let mut response = response;
@@ -314,10 +323,10 @@ impl HttpEndpoint {
                 .origin
                 .client
                 .endpoint_with(target, self.origin.headers.clone())?;
-            response = endpoint.send(&mut request).await?;
+            response = endpoint.send(request).await?;
             next = endpoint.redirect_target(&response);
         }
-        decode_response(response, &self.origin.client.memory)
+        Ok(response)
     }
 
     /// Returns where a response redirects to, if that is within the origin and the method is kept.
@@ -337,14 +346,15 @@ impl HttpEndpoint {
         (is_own && target.username().is_empty() && target.password().is_none()).then_some(target)
     }
 
-    /// Sends a request with the credential that its source has now. A refused one is renewed once.
+    /// Sends a request with the credential that its source has now, and follows its redirects. A
+    /// refused credential is renewed once.
     async fn send_with(
         &self,
         source: &dyn CredentialSource,
         request: &mut HttpRequest,
     ) -> Result<Response<ResponseBody>, LinkError> {
         let sent = authorize(source, request).await?;
-        let response = self.send(request).await?;
+        let response = self.send_and_follow(request).await?;
         let Some(challenge) = AuthChallenge::of(response.status(), response.headers()) else {
             return Ok(response);
         };
@@ -354,7 +364,7 @@ impl HttpEndpoint {
         // It was refused, so it has not run. Read, so that the connection can be reused.
         drain_body(response.into_body()).await;
         authorize(source, request).await?;
-        self.send(request).await
+        self.send_and_follow(request).await
     }
 
     /// Sends a request once.
