@@ -15,7 +15,7 @@ use moongate_admin::{LoginControl, LoginRefusal, LoginRefusalReason};
 use moongate_api::{LoginPhase, LoginRequest, LoginStart, LoginView, LogoutReport};
 use moongate_gateway::Gateway;
 use moongate_oauth::{
-    BearerChallenge, FolderError, Grant, LoginFolder, LoginState, LoginTarget, Logins,
+    BearerChallenge, FolderError, Grant, LoginError, LoginFolder, LoginState, LoginTarget, Logins,
     LogoutOutcome, OAuthSettings, ServerAuth, begin_login,
 };
 use moongate_protocol::ConnectError;
@@ -44,6 +44,13 @@ struct LoginTask<'a> {
     folder: &'a LoginFolder,
     target: LoginTarget,
     settings: OAuthSettings,
+}
+
+/// Access to a server without any credential.
+enum ServerAccess {
+    Open,
+    /// Refused. `None`: it does not say where to log in.
+    Refused(Option<BearerChallenge>),
 }
 
 impl GatewayLogins {
@@ -136,17 +143,29 @@ impl GatewayLogins {
                     .to_owned(),
             });
         };
-        let challenge = self.ask_challenge(server).await?;
+        let access = self.ask_access(server).await?;
+        let challenge = match &access {
+            ServerAccess::Open => None,
+            ServerAccess::Refused(challenge) => challenge.as_ref(),
+        };
         let before = read_grant(folder, &target).await?;
         let started = begin_login(
             logins.fetcher(),
             &target,
             &settings,
-            challenge.as_ref(),
+            challenge,
             base,
             before.as_ref(),
         );
-        let started = started.await.map_err(failed)?;
+        let started = match started.await {
+            // Checked last: some servers ask for a login only when a tool is called.
+            Err(LoginError::NoLogin { .. }) if matches!(access, ServerAccess::Open) => {
+                return Err(no_login(format!(
+                    "{server} needs no login: it also answers without one"
+                )));
+            }
+            started => started.map_err(failed)?,
+        };
         let host = started.host();
         let start = LoginStart {
             url: None,
@@ -165,9 +184,8 @@ impl GatewayLogins {
         })
     }
 
-    /// Asks a server without a credential, for its challenge. `None`: it asks for a login, but does
-    /// not say where.
-    async fn ask_challenge(&self, server: &str) -> Result<Option<BearerChallenge>, LoginRefusal> {
+    /// Asks a server without a credential, for its challenge.
+    async fn ask_access(&self, server: &str) -> Result<ServerAccess, LoginRefusal> {
         let Some(settings) = self.settings(server) else {
             return Err(self.refuse_server(server));
         };
@@ -179,15 +197,16 @@ impl GatewayLogins {
         match open_connection(&settings, &self.anonymous, identity).await {
             Ok(connection) => {
                 connection.link.close(Vec::new()).await;
-                Err(no_login(format!(
-                    "{server} needs no login: it also answers without one"
-                )))
+                Ok(ServerAccess::Open)
             }
             Err(ConnectError::Link(LinkError::Status {
                 status: 401 | 403,
                 challenge,
                 ..
-            })) => Ok(challenge.as_deref().and_then(BearerChallenge::of)),
+            })) => {
+                let challenge = challenge.as_deref().and_then(BearerChallenge::of);
+                Ok(ServerAccess::Refused(challenge))
+            }
             // A server may quote what it was sent.
             Err(error) => Err(failed(logs::redact(&format!(
                 "{server} was asked for its login, but does not answer: {error}"

@@ -186,17 +186,19 @@ impl LoginCommand<'_> {
         let ServerAuth::OAuth(oauth) = &server.auth else {
             bail!("the credential of {name} comes from the command in `servers.{name}.auth`");
         };
-        let challenge = match find_challenge(settings).await? {
-            ServerAccess::Open => {
+        let access = find_challenge(settings).await?;
+        let place = RedirectPlace::choose(self.plan).await?;
+        let challenge = access.challenge();
+        let begun = self.begin(&server, oauth, challenge.as_ref(), &place);
+        let started = match begun.await {
+            // Checked last: some servers ask for a login only when a tool is called.
+            Err(error) if access.is_open() && is_no_login(&error) => {
                 print_message(&format!("{name} needs no login"));
                 return Ok(());
             }
-            ServerAccess::Refused(challenge) => challenge,
+            begun => begun?,
         };
-        let place = RedirectPlace::choose(self.plan).await?;
-        let challenge = challenge.as_ref().and_then(BearerChallenge::of);
-        let started = self.begin(&server, oauth, challenge.as_ref(), &place);
-        let Some(started) = started.await? else {
+        let Some(started) = started else {
             bail!("not logged in to {name}");
         };
         self.check_host(&server, &started).await?;
@@ -390,6 +392,26 @@ fn describe_life(state: LoginState) -> String {
 enum ServerAccess {
     Open,
     Refused(Option<AuthChallenge>),
+}
+
+impl ServerAccess {
+    fn is_open(&self) -> bool {
+        matches!(self, ServerAccess::Open)
+    }
+
+    /// Returns what a refusal says about the login.
+    fn challenge(&self) -> Option<BearerChallenge> {
+        match self {
+            ServerAccess::Open => None,
+            ServerAccess::Refused(challenge) => challenge.as_ref().and_then(BearerChallenge::of),
+        }
+    }
+}
+
+/// True if nothing says where to log in.
+fn is_no_login(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<LoginError>();
+    matches!(error, Some(LoginError::NoLogin { .. }))
 }
 
 /// Connects to a server without a login, to get its challenge.

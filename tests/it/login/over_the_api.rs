@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::browser::browse;
-use super::world::{World, call, is_good, reaches, ready};
+use super::world::{SENTENCE, World, call, is_good, reaches, ready};
 use crate::harness::{HttpClient, HttpReply, Process, until};
 
 /// Sends a request about the login at `linear`.
@@ -76,6 +76,25 @@ async fn a_login_at_another_host_is_confirmed_for_that_host() {
     assert_eq!(start["must_confirm"], false, "{start}");
     let url = start["url"].as_str().unwrap();
     assert!(url.starts_with("https://localhost:"), "{url}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_only_calls_can_be_logged_in_to() {
+    let world = World::start_refusing_calls().await;
+    let gateway = world.gateway().await;
+    let client = ready(&gateway).await;
+    let error = call(&client).await.text_body();
+    assert!(error.contains(SENTENCE), "{error}");
+    let started = post(&gateway, "login", &json!({})).await;
+    assert_eq!(started.status, 200, "{started:?}");
+    world.server.clear_faults();
+    browse(started.json()["url"].as_str().unwrap()).await;
+    until("calls carry the login", async || {
+        call(&client).await;
+        let token = world.last_token();
+        world.issuer.secrets().contains(&token).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

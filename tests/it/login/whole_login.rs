@@ -87,6 +87,26 @@ async fn a_running_gateway_ends_the_login_and_connects_its_server() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_only_calls_can_be_logged_in_to() {
+    let world = World::start_refusing_calls().await;
+    let end = world.log_in().await;
+    assert!(end.printed.contains(LOGGED_IN), "{}", end.printed);
+    assert_eq!(world.logins().len(), 1);
+    world.server.clear_faults();
+    let gateway = world.gateway().await;
+    call(&ready(&gateway).await).await.text();
+    assert!(world.issuer.secrets().contains(&world.last_token()));
+}
+
+#[tokio::test]
+async fn a_server_without_any_login_is_named_so() {
+    let world = World::start_refusing_calls().await.with("auth = {}");
+    let end = world.command(&["login", "linear"]).ended().await;
+    assert_eq!(end.code, Some(0), "{}", end.printed);
+    assert_eq!(end.printed, "linear needs no login\n");
+}
+
+#[tokio::test]
 async fn a_pasted_address_ends_the_login_and_another_state_does_not() {
     let mut world = World::start().await;
     // Neither the command nor a gateway gets the answer.

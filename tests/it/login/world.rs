@@ -3,7 +3,7 @@
 //! Owns how they are put together. Does not test. Invariant: the server takes only tokens that its
 //! authorization server gave for it.
 
-use moongate_mock::MockHandle;
+use moongate_mock::{FaultAction, FaultRule, MockHandle};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -26,6 +26,26 @@ impl World {
     pub(super) async fn start() -> World {
         let issuer = Issuer::start().await;
         let server = guarded_server(&issuer).await;
+        World::of(issuer, server)
+    }
+
+    /// Starts with a server that lets everybody connect, and refuses calls until its faults are
+    /// cleared.
+    pub(super) async fn start_refusing_calls() -> World {
+        let issuer = Issuer::start().await;
+        let server = serve(only(legacy(), &["echo", "second"])).await;
+        let refusal = FaultAction::Status {
+            status: 401,
+            headers: [("www-authenticate".to_owned(), "Bearer".to_owned())].into(),
+            body: String::new(),
+            content_type: None,
+        };
+        server.set_fault(FaultRule::on("tools/call", refusal));
+        let auth = format!("auth = {{ issuer = \"{}\" }}", issuer.origin());
+        World::of(issuer, server).with(&auth)
+    }
+
+    fn of(issuer: Issuer, server: MockHandle) -> World {
         let setup = Setup::new()
             .lasting()
             .with("egress", "allow = [\"127.0.0.1\", \"localhost\"]")
