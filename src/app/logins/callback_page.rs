@@ -35,7 +35,7 @@ static HEADERS: [(HeaderName, HeaderValue); 6] = [
 ];
 
 /// Page on which a login ends.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallbackPage {
     title: &'static str,
     text: String,
@@ -61,6 +61,14 @@ impl CallbackPage {
         CallbackPage {
             title: "The login failed",
             text: format!("Reason: {reason}."),
+        }
+    }
+
+    /// Builds the page for a login that has its answer, and not its tokens.
+    pub(super) fn unfinished() -> Self {
+        CallbackPage {
+            title: "The login is still going on",
+            text: "Reload this page in a moment.".to_owned(),
         }
     }
 

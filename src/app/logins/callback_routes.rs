@@ -1,7 +1,8 @@
 //! Route at which browsers bring the answers of logins.
 //!
 //! Owns the path and the response. Does not check answers (`moongate_oauth::finish_login`).
-//! Invariant: every answer gets a page with status 200, and none a redirect.
+//! Invariant: every answer gets a page with status 200, none a redirect, and the same answer again
+//! gets the same page.
 
 use std::sync::Arc;
 
@@ -10,23 +11,36 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::get;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
-use moongate_oauth::{AuthorizationResponse, LoginError, LoginTarget, Logins, finish_login};
+use moongate_oauth::{AuthorizationResponse, LoginError, LoginFolder, Logins, finish_login};
 
 use super::callback_page::CallbackPage;
+use super::recent_logins::RecentLogins;
 
 /// Redirect addresses, one for each issuer.
 const CALLBACK: &str = "/oauth/callback/{issuer}";
+
+/// State that all answers share.
+struct CallbackState {
+    logins: Arc<Logins>,
+    recent: RecentLogins,
+}
 
 /// Builds the routes at which browsers bring answers.
 pub(crate) fn callback_routes(logins: Arc<Logins>) -> Router {
     // A preview of a link must not use the code up. Without this route, HEAD would be a GET.
     let routes = get(finish).head(refuse_head);
-    Router::new().route(CALLBACK, routes).with_state(logins)
+    let state = CallbackState {
+        logins,
+        recent: RecentLogins::default(),
+    };
+    Router::new()
+        .route(CALLBACK, routes)
+        .with_state(Arc::new(state))
 }
 
-async fn finish(State(logins): State<Arc<Logins>>, address: Uri) -> Response<Body> {
+async fn finish(State(state): State<Arc<CallbackState>>, address: Uri) -> Response<Body> {
     // In its own task: a browser that goes away must not leave a login half done.
-    let finishing = tokio::spawn(async move { finish_answer(&logins, &address).await });
+    let finishing = tokio::spawn(async move { finish_answer(&state, &address).await });
     let page = match finishing.await {
         Ok(page) => page,
         Err(_) => CallbackPage::of(&Err(LoginError::Interrupted)),
@@ -38,19 +52,42 @@ async fn finish(State(logins): State<Arc<Logins>>, address: Uri) -> Response<Bod
     response
 }
 
-async fn finish_answer(logins: &Logins, address: &Uri) -> CallbackPage {
+async fn finish_answer(state: &CallbackState, address: &Uri) -> CallbackPage {
+    let CallbackState { logins, recent } = state;
     let Some(folder) = logins.folder() else {
         return CallbackPage::failure(
             "this gateway has no folder to keep logins in: set gateway.state_dir",
         );
     };
-    let finishing = async {
-        let query = address.query().unwrap_or_default();
-        let response = AuthorizationResponse::from_query(query)?;
-        finish_login(logins.fetcher(), folder, &response, Some(address.path())).await
+    let query = address.query().unwrap_or_default();
+    let response = match AuthorizationResponse::from_query(query) {
+        Ok(response) => response,
+        Err(error) => return CallbackPage::of(&Err(error)),
     };
-    let end: Result<LoginTarget, LoginError> = finishing.await;
-    CallbackPage::of(&end)
+    let known = response.state().unwrap_or_default();
+    let hash = recent.hash(known);
+    // Asked first: once the login is taken, it is among the recent ones.
+    let is_waiting = is_waiting_for(folder, known).await;
+    if let Some(page) = recent.begin(hash, is_waiting) {
+        return page;
+    }
+    let finishing = finish_login(logins.fetcher(), folder, &response, Some(address.path()));
+    let page = CallbackPage::of(&finishing.await);
+    // An answer that came at a bad moment may come again.
+    if is_waiting_for(folder, known).await {
+        recent.forget(hash);
+    } else {
+        recent.end(hash, &page);
+    }
+    page
+}
+
+/// Returns true if a login waits for a state. The folder is read on a thread that may block.
+async fn is_waiting_for(folder: &LoginFolder, state: &str) -> bool {
+    let folder = folder.clone();
+    let state = state.to_owned();
+    let asking = tokio::task::spawn_blocking(move || folder.is_pending(&state));
+    asking.await.unwrap_or(false)
 }
 
 async fn refuse_head() -> Response<Body> {
@@ -65,23 +102,62 @@ async fn refuse_head() -> Response<Body> {
 mod tests {
     use http::Request;
     use http_body_util::BodyExt as _;
-    use moongate_oauth::LoginFolder;
+    use jiff::Timestamp;
+    use moongate_oauth::{
+        ClientAuthMethod, ClientIdentity, PendingLogin, SecretText, callback_path,
+    };
     use moongate_transport::fetcher::{FetchRules, Fetcher};
     use tower::ServiceExt as _;
+    use url::Url;
 
     use super::*;
+
+    /// Login that waits for the state `known`.
+    fn pending() -> PendingLogin {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let issuer = url("https://auth.example.com");
+        let redirect = url("http://127.0.0.1:8080").join(&callback_path(&issuer));
+        PendingLogin {
+            target_server: "files".to_owned(),
+            target_url: url("https://mcp.example.com/mcp"),
+            state: SecretText::new("known"),
+            verifier: SecretText::new("verifier"),
+            iss: "https://auth.example.com".to_owned(),
+            iss_required: false,
+            token_endpoint: url("https://auth.example.com/token"),
+            revocation_endpoint: None,
+            client: ClientIdentity {
+                id: "client".to_owned(),
+                secret: None,
+                method: ClientAuthMethod::None,
+                redirect: redirect.unwrap(),
+            },
+            scope_asked: None,
+            resource: None,
+            started: Timestamp::now(),
+            step_ups: 0,
+            issuer,
+        }
+    }
 
     async fn send(method: &str, address: &str) -> (Response<()>, String) {
         let dir = tempfile::tempdir().unwrap();
         let folder = LoginFolder::open(dir.path()).unwrap();
+        send_to(&routes(folder), method, address).await
+    }
+
+    fn routes(folder: LoginFolder) -> Router {
         let fetcher = Arc::new(Fetcher::with_system_roots(&FetchRules::default()));
-        let logins = Logins::new(Some(folder), fetcher);
+        callback_routes(Arc::new(Logins::new(Some(folder), fetcher)))
+    }
+
+    async fn send_to(routes: &Router, method: &str, address: &str) -> (Response<()>, String) {
         let request = Request::builder()
             .method(method)
             .uri(address)
             .body(Body::empty())
             .unwrap();
-        let response = callback_routes(Arc::new(logins)).oneshot(request).await;
+        let response = routes.clone().oneshot(request).await;
         let (head, body) = response.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body = String::from_utf8(body.to_vec()).unwrap();
@@ -100,6 +176,24 @@ mod tests {
             assert_eq!(headers[header::REFERRER_POLICY], "no-referrer");
             assert!(!headers.contains_key(header::LOCATION));
         }
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_opened_again_shows_the_same_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LoginFolder::open(dir.path()).unwrap();
+        let pending = pending();
+        folder.put_pending(&pending).unwrap();
+        let routes = routes(folder);
+        let path = pending.client.redirect.path();
+        let address = format!("{path}?error=access_denied&state=known");
+        let (_, first) = send_to(&routes, "GET", &address).await;
+        assert!(first.contains("access_denied"), "{first}");
+        let (_, again) = send_to(&routes, "GET", &address).await;
+        assert_eq!(again, first);
+        let other = format!("{path}?error=access_denied&state=other");
+        let (_, unknown) = send_to(&routes, "GET", &other).await;
+        assert!(!unknown.contains("access_denied"), "{unknown}");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 mod callback_page;
 mod callback_routes;
 mod follow;
+mod recent_logins;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

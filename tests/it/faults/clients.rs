@@ -448,6 +448,8 @@ fn the_clock_on_the_wall_ends_nothing() {
         // When a key was last used and whether it has expired, for people.
         "admin/keys.rs",
         "admin/sign_in/key_uses.rs",
+        // A login of its tests, which waits since now.
+        "app/logins/callback_routes.rs",
         // The age of a look at a popular server, in days.
         "cli/popular.rs",
         // The name of a copy of a client's file.

@@ -80,6 +80,7 @@ async fn a_running_gateway_ends_the_login_and_connects_its_server() {
     let logins = world.logins();
     let again = browse(&page.url).await;
     check_page(&again);
+    assert_eq!(again.reply.text_body(), page.reply.text_body());
     assert_eq!(world.issuer.token_requests(), requests);
     assert_eq!(world.logins(), logins);
     call(&client).await.text();
