@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use moongate_oauth::{
-    AuthorizationResponse, GrantVersion, LoginError, LoginFolder, PendingLogin, finish_login,
+    AuthorizationResponse, Grant, GrantVersion, LoginError, LoginFolder, PendingLogin, finish_login,
 };
 use moongate_transport::fetcher::Fetcher;
 use tokio::time::{Instant, interval, sleep_until};
@@ -34,6 +34,8 @@ pub(super) struct LoginWait<'a> {
     listener: Option<AnswerListener>,
     /// Grant that is known already.
     known: Option<GrantVersion>,
+    /// Its contents, if they can be read.
+    before: Option<Grant>,
     /// Time at which another process was seen to have the answer.
     taken: Option<Instant>,
 }
@@ -53,12 +55,15 @@ impl<'a> LoginWait<'a> {
         listener: Option<AnswerListener>,
         known: Option<GrantVersion>,
     ) -> Self {
+        // A damaged one is as good as none, and one that is younger than the login is its own.
+        let before = folder.read_grant(&pending.target()).unwrap_or_default();
         LoginWait {
             fetcher,
             folder,
             pending,
             listener,
             known,
+            before: before.filter(|before| before.obtained < pending.started),
             taken: None,
         }
     }
@@ -147,13 +152,11 @@ impl<'a> LoginWait<'a> {
         };
         if version != self.known {
             let grant = self.folder.read_grant(&target)?;
-            // The login of before may be renewed meanwhile, and that isn't this one.
-            let is_new = grant
-                .is_some_and(|grant| grant.renewal == 0 && grant.obtained >= self.pending.started);
-            if is_new {
+            if grant.as_ref().is_some_and(|grant| self.is_new(grant)) {
                 return Ok(WaitStep::Finished);
             }
             self.known = version;
+            self.before = grant;
         }
         if self.folder.is_pending(self.pending.state.expose()) {
             return Ok(WaitStep::Waiting);
@@ -166,6 +169,16 @@ impl<'a> LoginWait<'a> {
             );
         }
         Ok(WaitStep::Waiting)
+    }
+
+    /// True for the grant of this login, which may have been renewed since. The login of before may
+    /// be renewed meanwhile, too, or end: it keeps its client, and its number only grows.
+    fn is_new(&self, grant: &Grant) -> bool {
+        let continues = |before: &Grant| {
+            let is_later = grant.renewal > before.renewal || grant.obtained == before.obtained;
+            grant.client == before.client && is_later
+        };
+        grant.obtained >= self.pending.started && !self.before.as_ref().is_some_and(continues)
     }
 }
 
@@ -188,9 +201,9 @@ fn step_after(end: Result<(), LoginError>) -> Result<WaitStep, LoginError> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
+    use jiff::{SignedDuration, Timestamp};
     use moongate_oauth::{
-        ClientAuthMethod, ClientIdentity, Grant, LoginTarget, SecretText, callback_path,
+        ClientAuthMethod, ClientIdentity, LoginTarget, SecretText, callback_path,
     };
     use moongate_transport::fetcher::FetchRules;
     use tempfile::TempDir;
@@ -243,6 +256,14 @@ mod tests {
             renewal,
             ended: false,
             step_ups: 0,
+        }
+    }
+
+    /// Grant of the login before this one.
+    fn earlier(pending: &PendingLogin, renewal: u64) -> Grant {
+        Grant {
+            obtained: pending.started - SignedDuration::from_hours(1),
+            ..grant(pending, renewal)
         }
     }
 
@@ -316,17 +337,50 @@ mod tests {
     #[tokio::test]
     async fn a_grant_of_another_process_ends_the_wait_and_a_renewal_does_not() {
         let fixture = Fixture::new();
+        let write = |grant: &Grant| {
+            let target = fixture.target();
+            fixture.folder.write_grant(&target, grant).unwrap();
+        };
+        write(&earlier(&fixture.pending, 3));
         let mut wait = fixture.wait();
         assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
-        let renewed = grant(&fixture.pending, 1);
-        let target = fixture.target();
-        fixture.folder.write_grant(&target, &renewed).unwrap();
-        assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
-        fixture
-            .folder
-            .write_grant(&target, &grant(&fixture.pending, 0))
-            .unwrap();
+        let renewed = grant(&fixture.pending, 4);
+        let ended = Grant {
+            ended: true,
+            ..renewed.clone()
+        };
+        for same in [renewed, ended, grant(&fixture.pending, 5)] {
+            write(&same);
+            assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
+        }
+        write(&grant(&fixture.pending, 0));
         assert_eq!(wait.check_files().unwrap(), WaitStep::Finished);
+    }
+
+    #[tokio::test]
+    async fn a_grant_that_was_renewed_at_once_ends_the_wait() {
+        let renewed = |client: &str, pending: &PendingLogin| {
+            let mut renewed = grant(pending, 1);
+            client.clone_into(&mut renewed.client.id);
+            renewed
+        };
+        for (before, client) in [
+            (None, "client"),
+            (Some(3), "client"),
+            (Some(0), "new client"),
+        ] {
+            let fixture = Fixture::new();
+            let target = fixture.target();
+            if let Some(renewal) = before {
+                let earlier = earlier(&fixture.pending, renewal);
+                fixture.folder.write_grant(&target, &earlier).unwrap();
+            }
+            let mut wait = fixture.wait();
+            let renewed = renewed(client, &fixture.pending);
+            fixture.folder.write_grant(&target, &renewed).unwrap();
+            let step = wait.check_files().unwrap();
+            assert_eq!(step, WaitStep::Finished, "{before:?} {client}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
