@@ -72,6 +72,16 @@ impl CallbackPage {
         }
     }
 
+    /// Builds the page for a request with more cookies than `moongate login` reads.
+    pub(crate) fn too_long() -> Self {
+        CallbackPage {
+            title: "The answer did not arrive",
+            text: "The browser sent too many cookies with it. Paste the address of this page \
+                   where you ran moongate login."
+                .to_owned(),
+        }
+    }
+
     /// Returns the headers of the page.
     pub(crate) fn headers() -> &'static [(HeaderName, HeaderValue)] {
         &HEADERS

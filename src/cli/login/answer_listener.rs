@@ -17,8 +17,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::app::logins::CallbackPage;
 
-/// Largest head of a request, in bytes.
-const HEAD_MAX: usize = 8 * 1024;
+/// Largest head of a request, in bytes. Browsers send the cookies of all programs on this host.
+const HEAD_MAX: usize = 64 * 1024;
+/// Size of the buffer for what nobody reads, in bytes.
+const DRAIN_BUFFER: usize = 4 * 1024;
 /// Time for the head of a request, and for writing the page.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of open connections. Browsers open a few in advance, and use one.
@@ -44,6 +46,13 @@ pub(super) struct AnswerListener {
 pub(super) struct BrowserAnswer {
     query: String,
     reply: oneshot::Sender<PageReply>,
+}
+
+/// Head of a request that cannot be used.
+enum HeadFault {
+    TooLong,
+    /// It does not end.
+    Broken,
 }
 
 /// Page for a browser.
@@ -96,16 +105,16 @@ impl BrowserAnswer {
     /// Sends the page, and waits until the browser has it or has gone.
     pub(super) async fn reply(self, page: &CallbackPage) {
         let (sent, is_sent) = oneshot::channel();
-        let response = page_response(page);
+        let response = page_response("200 OK", page);
         if self.reply.send(PageReply { response, sent }).is_ok() {
             let _ = is_sent.await;
         }
     }
 }
 
-fn page_response(page: &CallbackPage) -> String {
+fn page_response(status: &str, page: &CallbackPage) -> String {
     let html = page.html();
-    let mut response = "HTTP/1.1 200 OK\r\n".to_owned();
+    let mut response = format!("HTTP/1.1 {status}\r\n");
     for (name, value) in CallbackPage::headers() {
         let value = value.to_str().unwrap_or_default();
         response += &format!("{name}: {value}\r\n");
@@ -139,8 +148,13 @@ async fn accept_all(listener: TcpListener, path: Arc<str>, answers: mpsc::Sender
 
 /// Serves one request. A browser that breaks off may come again.
 async fn serve_browser(mut stream: TcpStream, path: &str, answers: &mpsc::Sender<BrowserAnswer>) {
-    let Ok(Some(head)) = timeout(TRANSFER_TIMEOUT, read_head(&mut stream)).await else {
-        return;
+    let head = match timeout(TRANSFER_TIMEOUT, read_head(&mut stream)).await {
+        Ok(Ok(head)) => head,
+        Ok(Err(HeadFault::TooLong)) => {
+            let _ = timeout(TRANSFER_TIMEOUT, refuse_long_head(&mut stream)).await;
+            return;
+        }
+        Ok(Err(HeadFault::Broken)) | Err(_) => return,
     };
     let Some(query) = answer_query(&head, path) else {
         let _ = timeout(TRANSFER_TIMEOUT, stream.write_all(NOT_FOUND.as_bytes())).await;
@@ -161,18 +175,33 @@ async fn serve_browser(mut stream: TcpStream, path: &str, answers: &mpsc::Sender
     drop(sent);
 }
 
-/// Reads the head of a request. `None`: it is too long, or does not end.
-async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
+/// Reads the head of a request.
+async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, HeadFault> {
     let mut head = Vec::new();
     loop {
-        let read = stream.read_buf(&mut head).await.ok()?;
-        if read == 0 || head.len() > HEAD_MAX {
-            return None;
+        let read = stream.read_buf(&mut head).await;
+        if !matches!(read, Ok(1..)) {
+            return Err(HeadFault::Broken);
+        }
+        if head.len() > HEAD_MAX {
+            return Err(HeadFault::TooLong);
         }
         if memchr::memmem::find(&head, b"\r\n\r\n").is_some() {
-            return Some(head);
+            return Ok(head);
         }
     }
+}
+
+/// Sends the page that says what to do with the address, and waits until the browser closes.
+async fn refuse_long_head(stream: &mut TcpStream) -> io::Result<()> {
+    let status = "431 Request Header Fields Too Large";
+    let response = page_response(status, &CallbackPage::too_long());
+    stream.write_all(response.as_bytes()).await?;
+    stream.shutdown().await?;
+    // Closing with bytes unread would reset the connection, and the page might not arrive.
+    let mut rest = [0; DRAIN_BUFFER];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
 }
 
 /// Returns the query of a request that brings an answer to this path.
@@ -207,8 +236,7 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut response = String::new();
-        // A head that is too long may end in a reset.
-        let _ = stream.read_to_string(&mut response).await;
+        stream.read_to_string(&mut response).await.unwrap();
         response
     }
 
@@ -260,11 +288,12 @@ mod tests {
         let (mut listener, address) = listener().await;
         let silent = TcpStream::connect(address).await.unwrap();
         let long = format!("GET {PATH}?code={} HTTP/1.1\r\n", "x".repeat(HEAD_MAX));
-        assert_eq!(request(address, &long).await, "");
-        let browser =
-            tokio::spawn(
-                async move { request(address, &format!("GET {PATH} HTTP/1.1\r\n\r\n")).await },
-            );
+        let refused = request(address, &long).await;
+        assert!(refused.starts_with("HTTP/1.1 431 "), "{refused}");
+        assert!(refused.contains("Paste the address"), "{refused}");
+        let cookies = format!("Cookie: a={}", "x".repeat(20_000));
+        let text = format!("GET {PATH} HTTP/1.1\r\n{cookies}\r\n\r\n");
+        let browser = tokio::spawn(async move { request(address, &text).await });
         let answer = listener.next().await;
         assert_eq!(answer.query(), "");
         answer
