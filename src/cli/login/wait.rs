@@ -26,6 +26,10 @@ const CHECK_PAUSE: Duration = Duration::from_millis(500);
 /// authorization server, and 5 s to write. It waits for a refresh before it takes the answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(40);
 
+/// Length of a line from which a terminal may have cut it, in bytes: macOS passes on 1024 with the
+/// line end, Linux 4096.
+const CUT_LINE: usize = 1023;
+
 /// Wait for the answer of one login.
 pub(super) struct LoginWait<'a> {
     fetcher: &'a Fetcher,
@@ -113,11 +117,12 @@ impl<'a> LoginWait<'a> {
 
     /// Takes a pasted line.
     async fn take_line(&self, line: InputLine) -> Result<WaitStep, LoginError> {
+        let may_be_cut = matches!(&line, InputLine::Text(text) if text.len() >= CUT_LINE);
         let response = match self.read_line(line) {
             Ok(Some(response)) => response,
             Ok(None) => return Ok(WaitStep::Waiting),
             Err(error) => {
-                print_message(&format!("{error}"));
+                print_message(&describe_wrong_line(&error, may_be_cut));
                 return Ok(WaitStep::Waiting);
             }
         };
@@ -187,6 +192,19 @@ async fn next_answer(listener: &mut Option<AnswerListener>) -> BrowserAnswer {
     match listener {
         Some(listener) => listener.next().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Describes a pasted line that is no answer to this login.
+fn describe_wrong_line(error: &LoginError, may_be_cut: bool) -> String {
+    if may_be_cut {
+        // The line editor of a shell takes longer lines than a program that reads a terminal.
+        format!(
+            "{error}. The terminal may have cut the line: run `curl 'ADDRESS'` with the whole \
+             address in another terminal"
+        )
+    } else {
+        error.to_string()
     }
 }
 
@@ -323,6 +341,14 @@ mod tests {
             assert_eq!(step, WaitStep::Waiting);
             assert!(fixture.folder.is_pending("state-of-this-login"));
         }
+    }
+
+    #[test]
+    fn a_line_that_may_be_cut_is_named_so() {
+        let error = LoginError::NotAnAnswer;
+        assert_eq!(describe_wrong_line(&error, false), error.to_string());
+        let cut = describe_wrong_line(&error, true);
+        assert!(cut.contains("`curl 'ADDRESS'`"), "{cut}");
     }
 
     #[tokio::test]
