@@ -1,8 +1,8 @@
 //! Reconfiguration, from one generation to the next: servers that stay, come, go, or are replaced.
 //!
 //! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant:
-//! a connected server keeps serving until its replacement is ready, unless its credential is gone. A
-//! server whose connection need not change keeps it.
+//! a connected server keeps serving until its replacement is ready, unless its credential is gone or
+//! another target asks for one. A server whose connection need not change keeps it.
 
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -251,6 +251,15 @@ impl Gateway {
                 let serving = generation.find_server(&candidate.settings.name);
                 serving.is_none_or(|entry| entry.status().state != UpstreamState::Ready)
             }
+            // Only a person can change that, so the old connection would serve without end, with a
+            // target or a credential that the config no longer has.
+            UpstreamState::NeedsLogin => {
+                let generation = self.generation();
+                let serving = generation.find_server(&candidate.settings.name);
+                serving.is_some_and(|entry| {
+                    entry.upstream.settings.connect != candidate.settings.connect
+                })
+            }
             _ => false,
         }
     }
@@ -266,20 +275,34 @@ impl Gateway {
             return;
         };
         let old = entry.upstream.clone();
+        let status = candidate.status();
+        let needs_login = status.state == UpstreamState::NeedsLogin;
+        if needs_login {
+            // It has listed nothing, and calls of known tools say what to do.
+            candidate.copy_lists_from(&old);
+        }
         let entry = RunningServer {
             settings: entry.settings.clone(),
             upstream: candidate.clone(),
         };
         self.publish(before.with_server(&Arc::new(entry)), &before);
-        let status = candidate.status();
         if status.pid.is_some() {
             candidate.count_restart();
         }
-        tracing::info!(
-            server = candidate.settings.name,
-            pid = status.pid,
-            "server replaced: the new connection serves"
-        );
+        let server = candidate.settings.name.as_str();
+        if needs_login {
+            tracing::warn!(
+                server,
+                reason = status.reason,
+                "server replaced: the new connection is refused, and the old one ends"
+            );
+        } else {
+            tracing::info!(
+                server,
+                pid = status.pid,
+                "server replaced: the new connection serves"
+            );
+        }
         self.switch_over(&old, candidate);
     }
 
@@ -362,7 +385,10 @@ impl Gateway {
         }
         let generation = self.generation();
         let entry = generation.find_server(name);
-        if entry.is_some_and(|entry| Arc::ptr_eq(&entry.upstream, &candidate)) {
+        // One that needs a login may have taken over, and serves nothing.
+        if end.state != UpstreamState::NeedsLogin
+            && entry.is_some_and(|entry| Arc::ptr_eq(&entry.upstream, &candidate))
+        {
             return RestartOutcome::Replaced(end.pid);
         }
         let reason = match end.state {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::command::opened;
 use super::issuer::{IssRule, IssuerRules, IssuerStep, RuleChange};
 use super::whole_login::check_page;
-use super::world::{World, call, guarded_server, ready};
+use super::world::{SENTENCE, World, call, guarded_server, is_good, reaches, ready};
 use crate::harness::{Process, until};
 
 /// Checks that no token came of a login.
@@ -129,13 +129,10 @@ async fn a_server_at_a_changed_url_never_gets_the_old_token() {
         (!thief.recorded_requests().is_empty()).then_some(())
     })
     .await;
-    // The old connection serves until the new one is ready, and that one needs a login.
-    until("the new connection needs a login", async || {
-        let status = gateway.status("linear").await;
-        (status["replacement"]["state"] == "needs_login").then_some(())
-    })
-    .await;
-    call(&client).await.text();
+    // The old connection ends, because only a person can make the new one ready.
+    reaches(&gateway, "needs_login").await;
+    let error = call(&client).await.text_body();
+    assert!(error.contains(SENTENCE), "{error}");
     for request in thief.recorded_requests() {
         assert_eq!(request.header("authorization"), None, "{request:?}");
     }
@@ -146,4 +143,18 @@ async fn a_server_at_a_changed_url_never_gets_the_old_token() {
     let client = ready(&gateway).await;
     call(&client).await.text();
     assert_eq!(world.issuer.count(IssuerStep::Authorization), 1);
+}
+
+#[tokio::test]
+async fn a_wrong_credential_in_the_config_ends_the_connection_with_the_login() {
+    let mut world = World::start().await;
+    world.log_in().await;
+    let gateway = world.gateway().await;
+    let client = ready(&gateway).await;
+    call(&client).await.text();
+    world = world.with("headers = { Authorization = \"Bearer wrong\" }");
+    reload(&world, &gateway);
+    reaches(&gateway, "needs_login").await;
+    assert!(!is_good(&call(&client).await));
+    assert_eq!(world.issuer.live_logins(), 1);
 }
