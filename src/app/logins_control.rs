@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use url::Url;
 
+use crate::app::logins::describe_missing_folder;
 use crate::app::reload::ReloadTargets;
 use moongate_admin::{LoginControl, LoginRefusal, LoginRefusalReason};
 use moongate_api::{LoginPhase, LoginRequest, LoginStart, LoginView, LogoutReport};
@@ -80,9 +81,7 @@ impl GatewayLogins {
         let Some(folder) = logins.folder() else {
             return Err(LoginRefusal {
                 reason: LoginRefusalReason::NoFolder,
-                message: "this gateway has no folder to keep logins in: set gateway.state_dir, \
-                          and remove gateway.state if it is \"memory\""
-                    .to_owned(),
+                message: describe_missing_folder(logins),
             });
         };
         Ok(LoginTask {
@@ -239,7 +238,10 @@ impl GatewayLogins {
 impl LoginControl for GatewayLogins {
     fn login(&self, server: &str) -> Option<LoginView> {
         let logins = self.logins.as_ref()?;
-        logins.folder()?;
+        if logins.folder().is_none() {
+            // A folder that cannot be used is a problem to show, and none at all is a choice.
+            logins.folder_problem()?;
+        }
         let ServerAuth::OAuth(_) = logins.settings_of(server)?.auth else {
             return None;
         };

@@ -35,6 +35,8 @@ const SETTLE_MAX: Duration = REFRESH_MAX.saturating_add(Duration::from_secs(10))
 /// Logins of a gateway's servers.
 pub struct Logins {
     folder: Option<LoginFolder>,
+    /// Reason why there is no folder, if it cannot be used.
+    folder_problem: Option<String>,
     fetcher: Arc<Fetcher>,
     servers: ArcSwap<ServerMap>,
     /// Logins as they were reported last.
@@ -90,6 +92,7 @@ impl Logins {
     pub fn new(folder: Option<LoginFolder>, fetcher: Arc<Fetcher>) -> Self {
         Logins {
             folder,
+            folder_problem: None,
             fetcher,
             servers: ArcSwap::default(),
             reported: Mutex::default(),
@@ -98,10 +101,20 @@ impl Logins {
         }
     }
 
+    /// Sets the reason why the folder cannot be used.
+    #[must_use]
+    pub fn with_folder_problem(self, problem: Option<String>) -> Self {
+        Logins {
+            folder_problem: problem,
+            ..self
+        }
+    }
+
     /// Creates the logins of other servers in the same folder. Whoever settles these logins waits
     /// for the renewals of those, too.
     pub fn of_others(&self, servers: Vec<LoginServer>) -> Logins {
         let others = Logins {
+            folder_problem: self.folder_problem.clone(),
             renewals: self.renewals.clone(),
             ..Logins::new(self.folder.clone(), self.fetcher.clone())
         };
@@ -178,6 +191,11 @@ impl Logins {
         self.folder.as_ref()
     }
 
+    /// Returns the reason why there is no folder, if it cannot be used.
+    pub fn folder_problem(&self) -> Option<&str> {
+        self.folder_problem.as_deref()
+    }
+
     /// Returns the fetcher that logins use.
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
@@ -205,9 +223,13 @@ impl Logins {
         }
     }
 
-    /// Returns what keeps a server's login from being renewed or written to disk.
+    /// Returns what keeps a server's login from being read, renewed or written to disk.
     pub fn problem(&self, server: &str) -> Option<String> {
-        self.grant_source(server)?.problem()
+        match &self.servers.load().get(server)?.source {
+            EntrySource::Grant(source) => source.problem(),
+            EntrySource::Missing => self.folder_problem.clone(),
+            EntrySource::Command(_) => None,
+        }
     }
 
     fn grant_source(&self, server: &str) -> Option<Arc<GrantSource>> {
@@ -521,6 +543,13 @@ mod tests {
         assert!(find(&logins, "github", &url).is_some());
         assert_eq!(logins.login_state("linear"), LoginState::None);
         assert_eq!(logins.login_state("github"), LoginState::None);
+        assert_eq!(logins.problem("linear"), None);
+        let reason = Some("a reason".to_owned());
+        let logins = logins.with_folder_problem(reason.clone());
+        assert_eq!(logins.problem("linear"), reason);
+        assert_eq!(logins.problem("github"), None);
+        let others = logins.of_others(vec![oauth("sentry")]);
+        assert_eq!(others.problem("sentry"), reason);
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use http::{HeaderValue, Response, StatusCode, Uri, header};
 use moongate_oauth::{AuthorizationResponse, LoginError, LoginFolder, Logins, finish_login};
 
 use super::callback_page::CallbackPage;
+use super::describe_missing_folder;
 use super::recent_logins::RecentLogins;
 
 /// Redirect addresses, one for each issuer.
@@ -55,9 +56,7 @@ async fn finish(State(state): State<Arc<CallbackState>>, address: Uri) -> Respon
 async fn finish_answer(state: &CallbackState, address: &Uri) -> CallbackPage {
     let CallbackState { logins, recent } = state;
     let Some(folder) = logins.folder() else {
-        return CallbackPage::failure(
-            "this gateway has no folder to keep logins in: set gateway.state_dir",
-        );
+        return CallbackPage::failure(&describe_missing_folder(logins));
     };
     let query = address.query().unwrap_or_default();
     let response = match AuthorizationResponse::from_query(query) {
@@ -194,6 +193,16 @@ mod tests {
         let other = format!("{path}?error=access_denied&state=other");
         let (_, unknown) = send_to(&routes, "GET", &other).await;
         assert!(!unknown.contains("access_denied"), "{unknown}");
+    }
+
+    #[tokio::test]
+    async fn the_page_names_the_problem_of_the_folder() {
+        let fetcher = Arc::new(Fetcher::with_system_roots(&FetchRules::default()));
+        let problem = Some("the folder is locked away".to_owned());
+        let logins = Logins::new(None, fetcher).with_folder_problem(problem);
+        let routes = callback_routes(Arc::new(logins));
+        let (_, page) = send_to(&routes, "GET", "/oauth/callback/abcdefghij?code=a&state=b").await;
+        assert!(page.contains("the folder is locked away"), "{page}");
     }
 
     #[tokio::test]

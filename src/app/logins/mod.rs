@@ -34,22 +34,43 @@ const UNUSABLE: &str = "the logins of servers cannot be used";
 /// Fails if the files cannot be used.
 pub(crate) fn logins_of(plan: &Plan) -> anyhow::Result<Arc<Logins>> {
     let folder = open_folder(plan).context(UNUSABLE)?;
-    Ok(build_logins(plan, folder, own_addresses(plan)))
+    Ok(build_logins(plan, folder, None, own_addresses(plan)))
 }
 
 /// Opens the logins of a gateway with listeners at these addresses. Blocks while it reads files.
 ///
-/// Fails if there are logins that cannot be opened any more. Without its state folder, a gateway
-/// starts and has no logins.
+/// Fails if there are logins that cannot be opened any more. A gateway starts without them if its
+/// state folder cannot be used, or if no server needs a login.
 pub(super) fn open_logins(plan: &Plan, own: Vec<SocketAddr>) -> anyhow::Result<Arc<Logins>> {
-    let folder = match open_folder(plan) {
-        Err(error @ FolderError::Secret(SecretError::Io { .. })) => {
+    let (folder, problem) = match open_folder(plan) {
+        Ok(folder) => (folder, None),
+        Err(error) if can_start_without(plan, &error) => {
             tracing::warn!("logins of servers not used: {error}");
-            None
+            (None, Some(error.to_string()))
         }
-        opened => opened.context(UNUSABLE)?,
+        Err(error) => return Err(anyhow::Error::new(error).context(UNUSABLE)),
     };
-    Ok(build_logins(plan, folder, own))
+    Ok(build_logins(plan, folder, problem, own))
+}
+
+/// Returns true if a gateway starts although its logins cannot be opened.
+fn can_start_without(plan: &Plan, error: &FolderError) -> bool {
+    let has_logins = login_servers(plan)
+        .iter()
+        .any(|server| matches!(server.auth, ServerAuth::OAuth(_)));
+    !has_logins || matches!(error, FolderError::Secret(SecretError::Io { .. }))
+}
+
+/// Explains why a gateway keeps no logins.
+pub(super) fn describe_missing_folder(logins: &Logins) -> String {
+    match logins.folder_problem() {
+        Some(problem) => format!(
+            "this gateway cannot keep logins: {problem}; restart the gateway once that is fixed"
+        ),
+        None => "this gateway has no folder to keep logins in: set gateway.state_dir, and remove \
+                 gateway.state if it is \"memory\""
+            .to_owned(),
+    }
 }
 
 fn open_folder(plan: &Plan) -> Result<Option<LoginFolder>, FolderError> {
@@ -59,14 +80,19 @@ fn open_folder(plan: &Plan) -> Result<Option<LoginFolder>, FolderError> {
         .transpose()
 }
 
-fn build_logins(plan: &Plan, folder: Option<LoginFolder>, own: Vec<SocketAddr>) -> Arc<Logins> {
+fn build_logins(
+    plan: &Plan,
+    folder: Option<LoginFolder>,
+    folder_problem: Option<String>,
+    own: Vec<SocketAddr>,
+) -> Arc<Logins> {
     let rules = FetchRules {
         origins: Vec::new(),
         hosts: plan.egress.clone(),
         own,
     };
     let fetcher = Arc::new(Fetcher::with_system_roots(&rules));
-    let logins = Logins::new(folder, fetcher);
+    let logins = Logins::new(folder, fetcher).with_folder_problem(folder_problem);
     logins.replace(login_servers(plan));
     Arc::new(logins)
 }
@@ -145,6 +171,47 @@ mod tests {
             ..LoadOptions::default()
         };
         moongate_config::load(&options).unwrap().plan
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn an_open_secret_stops_only_gateways_whose_servers_need_logins() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "s".repeat(64)).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let open = |text: &str| {
+            let mut plan = plan(text);
+            plan.login_folder = Some(dir.path().to_owned());
+            open_logins(&plan, Vec::new())
+        };
+        assert!(open("[servers.linear]\nurl = \"https://mcp.linear.app/mcp\"\n").is_err());
+        let logins = open("[servers.program]\ncommand = \"program\"\n").unwrap();
+        assert!(logins.folder().is_none());
+        let reason = describe_missing_folder(&logins);
+        assert!(reason.contains("chmod 600"), "{reason}");
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_used_is_the_problem_of_each_login() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, "s".repeat(64)).unwrap();
+        // A link to a file that others can read is refused for that.
+        std::fs::set_permissions(&elsewhere, std::fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&elsewhere, dir.path().join("secret")).unwrap();
+        let mut plan = plan("[servers.linear]\nurl = \"https://mcp.linear.app/mcp\"\n");
+        plan.login_folder = Some(dir.path().to_owned());
+        let logins = open_logins(&plan, Vec::new()).unwrap();
+        let problem = logins.problem("linear").unwrap();
+        assert!(problem.contains("cannot be used"), "{problem}");
+        let reason = describe_missing_folder(&logins);
+        assert!(reason.contains(&problem), "{reason}");
     }
 
     #[test]
