@@ -56,6 +56,18 @@ impl CallbackPage {
         }
     }
 
+    /// Builds the page of a gateway for the end of a login. The answer may be for a process with
+    /// another state folder.
+    pub(super) fn of_gateway(end: &Result<LoginTarget, LoginError>) -> Self {
+        let mut page = CallbackPage::of(end);
+        if let Err(LoginError::UnknownState | LoginError::NotAnAnswer) = end {
+            page.text.push_str(
+                " If `moongate login` waits in a terminal, paste this page's address there.",
+            );
+        }
+        page
+    }
+
     /// Builds the page for a login that failed, with the reason.
     pub(super) fn failure(reason: &str) -> Self {
         CallbackPage {

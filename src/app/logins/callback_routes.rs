@@ -61,7 +61,7 @@ async fn finish_answer(state: &CallbackState, address: &Uri) -> CallbackPage {
     let query = address.query().unwrap_or_default();
     let response = match AuthorizationResponse::from_query(query) {
         Ok(response) => response,
-        Err(error) => return CallbackPage::of(&Err(error)),
+        Err(error) => return CallbackPage::of_gateway(&Err(error)),
     };
     let known = response.state().unwrap_or_default();
     let hash = recent.hash(known);
@@ -71,7 +71,7 @@ async fn finish_answer(state: &CallbackState, address: &Uri) -> CallbackPage {
         return page;
     }
     let finishing = finish_login(logins.fetcher(), folder, &response, Some(address.path()));
-    let page = CallbackPage::of(&finishing.await);
+    let page = CallbackPage::of_gateway(&finishing.await);
     // An answer that came at a bad moment may come again.
     if is_waiting_for(folder, known).await {
         recent.forget(hash);
@@ -170,6 +170,7 @@ mod tests {
             let (head, page) = send("GET", &address).await;
             assert_eq!(head.status(), StatusCode::OK, "{query}");
             assert!(page.contains("The login failed"), "{page}");
+            assert!(page.contains("paste this page's address"), "{page}");
             let headers = head.headers();
             assert_eq!(headers[header::CACHE_CONTROL], "no-store");
             assert_eq!(headers[header::REFERRER_POLICY], "no-referrer");
@@ -188,6 +189,7 @@ mod tests {
         let address = format!("{path}?error=access_denied&state=known");
         let (_, first) = send_to(&routes, "GET", &address).await;
         assert!(first.contains("access_denied"), "{first}");
+        assert!(!first.contains("paste"), "{first}");
         let (_, again) = send_to(&routes, "GET", &address).await;
         assert_eq!(again, first);
         let other = format!("{path}?error=access_denied&state=other");
