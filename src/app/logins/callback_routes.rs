@@ -14,7 +14,6 @@ use http::{HeaderValue, Response, StatusCode, Uri, header};
 use moongate_oauth::{AuthorizationResponse, LoginError, LoginFolder, Logins, finish_login};
 
 use super::callback_page::CallbackPage;
-use super::describe_missing_folder;
 use super::recent_logins::RecentLogins;
 
 /// Redirect addresses, one for each issuer.
@@ -25,6 +24,10 @@ struct CallbackState {
     logins: Arc<Logins>,
     recent: RecentLogins,
 }
+
+/// Text of a gateway that has no place for logins. Anybody may open the address, so it names no
+/// path.
+const NO_FOLDER: &str = "this gateway cannot keep logins; its log and `moongate login` say why";
 
 /// Builds the routes at which browsers bring answers.
 pub(crate) fn callback_routes(logins: Arc<Logins>) -> Router {
@@ -56,7 +59,7 @@ async fn finish(State(state): State<Arc<CallbackState>>, address: Uri) -> Respon
 async fn finish_answer(state: &CallbackState, address: &Uri) -> CallbackPage {
     let CallbackState { logins, recent } = state;
     let Some(folder) = logins.folder() else {
-        return CallbackPage::failure(&describe_missing_folder(logins));
+        return CallbackPage::failure(NO_FOLDER);
     };
     let query = address.query().unwrap_or_default();
     let response = match AuthorizationResponse::from_query(query) {
@@ -198,13 +201,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_page_names_the_problem_of_the_folder() {
+    async fn the_page_says_that_there_is_no_place_and_names_none() {
         let fetcher = Arc::new(Fetcher::with_system_roots(&FetchRules::default()));
         let problem = Some("the folder is locked away".to_owned());
         let logins = Logins::new(None, fetcher).with_folder_problem(problem);
         let routes = callback_routes(Arc::new(logins));
         let (_, page) = send_to(&routes, "GET", "/oauth/callback/abcdefghij?code=a&state=b").await;
-        assert!(page.contains("the folder is locked away"), "{page}");
+        assert!(page.contains("cannot keep logins"), "{page}");
+        assert!(!page.contains("locked away"), "{page}");
     }
 
     #[tokio::test]
