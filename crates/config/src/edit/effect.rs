@@ -12,7 +12,7 @@ use super::operation::{ConfigOperation, written_value};
 use super::overriding::EditedConfig;
 use crate::keys::KeyList;
 use crate::load::LoadedConfig;
-use crate::problem::{ConfigProblem, ProblemKind};
+use crate::problem::{ConfigProblem, ProblemKind, ProblemOrigin};
 
 impl ConfigOperation {
     /// Returns the servers that it is about.
@@ -102,7 +102,12 @@ impl ConfigOperation {
                 let is_on = tool_switches(loaded, server);
                 !tools.iter().any(|tool| is_on(tool))
             }
-            ConfigOperation::SetKeys { server, values } => has_values(loaded, server, values),
+            ConfigOperation::SetKeys { server, values } => {
+                let check = ValueCheck {
+                    lacks_reference: lacks_reference(loaded, server, edited),
+                };
+                check.has_values(loaded, server, values)
+            }
             ConfigOperation::SetEnvFile(path) => {
                 loaded.resolved()["gateway"]["env_file"] == without_references(path)
             }
@@ -180,36 +185,57 @@ fn own_tool_list(table: &Value, list: &str) -> Option<GlobList> {
     GlobList::new(&patterns).ok()
 }
 
-/// Returns true if the keys of a server have these values.
-fn has_values(loaded: &LoadedConfig, server: &str, values: &Map<String, Value>) -> bool {
-    let own = &loaded.resolved()["servers"][server];
-    values
-        .iter()
-        .all(|(key, value)| has_value(&own[key], &written_value(key, value)))
+/// Returns true if a reference of a server's entry in the edited file leads nowhere here.
+fn lacks_reference(loaded: &LoadedConfig, server: &str, edited: &EditedConfig<'_>) -> bool {
+    loaded.failed.iter().any(|problem| {
+        let is_written = match &problem.origin {
+            ProblemOrigin::File { path, .. } => *path == *edited.path,
+            ProblemOrigin::Variable(_) | ProblemOrigin::Flag(_) | ProblemOrigin::Nowhere => false,
+        };
+        let is_own = problem.server.as_deref() == Some(server);
+        is_own && is_written && problem.kind == ProblemKind::Reference
+    })
 }
 
-fn has_value(own: &Value, written: &Value) -> bool {
-    match written {
-        // What looks like a secret is masked there, and what a reference stands for is not known
-        // here.
-        Value::String(text) => {
-            let is_masked = own.as_str().is_some_and(|own| own.contains("***"));
-            own == written
-                || is_masked
-                || (text.contains("${") && !text.contains("$${") && own.is_string())
-        }
-        Value::Array(items) => {
-            let own = own.as_array().map_or(&[][..], Vec::as_slice);
-            own.len() == items.len()
-                && own
-                    .iter()
-                    .zip(items)
-                    .all(|(own, written)| has_value(own, written))
-        }
-        // Another file may add members to a table.
-        Value::Object(members) => members
+/// Comparison of a server's values with those that were written.
+struct ValueCheck {
+    /// True if a written reference may lead nowhere here, which makes its value null. It may lead
+    /// somewhere where the gateway runs.
+    lacks_reference: bool,
+}
+
+impl ValueCheck {
+    /// Returns true if the keys of a server have these values.
+    fn has_values(&self, loaded: &LoadedConfig, server: &str, values: &Map<String, Value>) -> bool {
+        let own = &loaded.resolved()["servers"][server];
+        values
             .iter()
-            .all(|(key, written)| has_value(&own[key], written)),
-        written => own == written,
+            .all(|(key, value)| self.has_value(&own[key], &written_value(key, value)))
+    }
+
+    fn has_value(&self, own: &Value, written: &Value) -> bool {
+        match written {
+            // What looks like a secret is masked there, and what a reference stands for is not
+            // known here.
+            Value::String(text) => {
+                let is_masked = own.as_str().is_some_and(|own| own.contains("***"));
+                let is_reference = text.contains("${") && !text.contains("$${");
+                let is_lacking = self.lacks_reference && own.is_null();
+                own == written || is_masked || (is_reference && (own.is_string() || is_lacking))
+            }
+            Value::Array(items) => {
+                let own = own.as_array().map_or(&[][..], Vec::as_slice);
+                own.len() == items.len()
+                    && own
+                        .iter()
+                        .zip(items)
+                        .all(|(own, written)| self.has_value(own, written))
+            }
+            // Another file may add members to a table.
+            Value::Object(members) => members
+                .iter()
+                .all(|(key, written)| self.has_value(&own[key], written)),
+            written => own == written,
+        }
     }
 }

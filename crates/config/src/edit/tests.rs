@@ -2,6 +2,7 @@
 
 mod operator_edits;
 mod tool_switches;
+mod unset_references;
 
 use std::path::PathBuf;
 
