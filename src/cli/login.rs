@@ -39,7 +39,7 @@ use crate::cli::process::{
 use crate::cli::server_choice::find_server;
 use input_lines::{InputLines, can_ask};
 use redirect::RedirectPlace;
-use unregistered::offer_client;
+use unregistered::{ClientOffer, offer_client};
 use wait::LoginWait;
 
 /// Time limit for connecting to a server once.
@@ -128,10 +128,14 @@ async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for server in servers {
         // One after the other: each needs the person, and may need the same port.
-        if let Err(error) = command.log_in_to(server).await {
-            let text = logs::one_line(&logs::redact(&format!("{error:#}")));
-            print_message(&format!("error: {text}"));
-            code = ExitCode::FAILURE;
+        match command.log_in_to(server).await {
+            Ok(LoginEnd::Done) => {}
+            Ok(LoginEnd::Unfinished) => code = ExitCode::FAILURE,
+            Err(error) => {
+                let text = logs::one_line(&logs::redact(&format!("{error:#}")));
+                print_message(&format!("error: {text}"));
+                code = ExitCode::FAILURE;
+            }
         }
     }
     // A check of a server may have started a renewal, which the end of the process would lose.
@@ -169,6 +173,14 @@ async fn servers_without_login<'a>(
     found
 }
 
+/// End of a login that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoginEnd {
+    Done,
+    /// The person has to go on, and was told how.
+    Unfinished,
+}
+
 /// Command for one login after the other.
 struct LoginCommand<'a> {
     args: &'a LoginArgs,
@@ -180,7 +192,7 @@ struct LoginCommand<'a> {
 
 impl LoginCommand<'_> {
     /// Logs in to one server, and reports how it is then.
-    async fn log_in_to(&mut self, settings: &ServerSettings) -> anyhow::Result<()> {
+    async fn log_in_to(&mut self, settings: &ServerSettings) -> anyhow::Result<LoginEnd> {
         let name = &settings.name;
         let server = self.login_server(settings)?;
         let ServerAuth::OAuth(oauth) = &server.auth else {
@@ -194,16 +206,19 @@ impl LoginCommand<'_> {
             // Checked last: some servers ask for a login only when a tool is called.
             Err(error) if access.is_open() && is_no_login(&error) => {
                 print_message(&format!("{name} needs no login"));
-                return Ok(());
+                return Ok(LoginEnd::Done);
             }
             begun => begun?,
         };
-        let Some(started) = started else {
-            bail!("not logged in to {name}");
+        let started = match started {
+            Ok(started) => started,
+            Err(ClientOffer::Written) => return Ok(LoginEnd::Unfinished),
+            Err(ClientOffer::NotWritten) => bail!("not logged in to {name}"),
         };
         self.check_host(&server, &started).await?;
         self.finish(&server, started, place).await?;
-        self.report(settings).await
+        self.report(settings).await?;
+        Ok(LoginEnd::Done)
     }
 
     /// Returns how a server gets its credential. Fails if a login would not be used.
@@ -230,14 +245,15 @@ impl LoginCommand<'_> {
         }
     }
 
-    /// Starts a login. `None` if the person has to register a client first.
+    /// Starts a login. Returns the outcome of the offer if the person has to register a client
+    /// first.
     async fn begin(
         &mut self,
         server: &LoginServer,
         settings: &OAuthSettings,
         challenge: Option<&BearerChallenge>,
         place: &RedirectPlace,
-    ) -> anyhow::Result<Option<StartedLogin>> {
+    ) -> anyhow::Result<Result<StartedLogin, ClientOffer>> {
         let target = &server.target;
         let before = earlier_grant(self.folder, target)?;
         let fetcher = self.logins.fetcher();
@@ -250,7 +266,7 @@ impl LoginCommand<'_> {
             before.as_ref(),
         );
         match begun.await {
-            Ok(started) => Ok(Some(started)),
+            Ok(started) => Ok(Ok(started)),
             Err(error) => {
                 let (LoginError::NoRegistration { issuer, .. }
                 | LoginError::RegistrationRefused { issuer, .. }) = &error
@@ -258,8 +274,9 @@ impl LoginCommand<'_> {
                     return Err(error.into());
                 };
                 print_message(&error.to_string());
-                offer_client(server, issuer, &self.args.config, &mut self.input).await?;
-                Ok(None)
+                let config = &self.args.config;
+                let offer = offer_client(server, issuer, config, &mut self.input).await?;
+                Ok(Err(offer))
             }
         }
     }

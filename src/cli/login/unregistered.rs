@@ -19,23 +19,30 @@ use crate::cli::process::print_message;
 /// Longest client id that is taken.
 const ID_MAX: usize = 512;
 
+/// Outcome of an offer to write a client into the config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientOffer {
+    Written,
+    NotWritten,
+}
+
 /// Offers to write a client of this issuer into the config, if there is somebody to ask.
 pub(super) async fn offer_client(
     server: &LoginServer,
     issuer: &str,
     config: &[PathBuf],
     input: &mut InputLines,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ClientOffer> {
     // Other settings of `auth` would be lost, and whoever wrote them can write these.
     if server.auth != ServerAuth::default() || !can_ask() {
-        return Ok(());
+        return Ok(ClientOffer::NotWritten);
     }
     let name = &server.target.server;
     let id = input
         .ask("To write the client into the config, enter its client id; Enter alone ends here:")
         .await?;
     if id.is_empty() {
-        return Ok(());
+        return Ok(ClientOffer::NotWritten);
     }
     if id.len() > ID_MAX || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         anyhow::bail!("a client id is one word of visible characters");
@@ -52,19 +59,24 @@ pub(super) async fn offer_client(
     let prepared = EditedConfig::of(config).show(std::slice::from_ref(&operation), None)?;
     if !input.confirm("Write this?").await? {
         print_message("nothing was written");
-        return Ok(());
+        return Ok(ClientOffer::NotWritten);
     }
     let written = write_edit(prepared)?;
-    let place = format!("{}:{}", written.path.display(), written.line);
-    let first = if has_secret {
-        format!("set {variable} here and where the gateway runs, then ")
-    } else {
-        String::new()
-    };
-    print_message(&format!(
-        "written to {place}; {first}run `moongate login {name}` again"
-    ));
-    Ok(())
+    let file = written.path.display();
+    print_message(&format!("written to {file}:{}", written.line));
+    print_message(&describe_next_step(name, client.secret));
+    Ok(ClientOffer::Written)
+}
+
+/// Describes what is left to do for a login with a new client. `variable` is that of its secret.
+fn describe_next_step(server: &str, variable: Option<&str>) -> String {
+    match variable {
+        Some(variable) => format!(
+            "Next: set {variable} here and where the gateway runs, then run `moongate login \
+             {server}` again."
+        ),
+        None => format!("Next: run `moongate login {server}` again."),
+    }
 }
 
 /// Returns the variable for the secret of a server's client, such as `GITHUB_CLIENT_SECRET`.
@@ -130,6 +142,19 @@ fn is_config_issuer(issuer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_step_names_the_variable_of_a_secret() {
+        assert_eq!(
+            describe_next_step("github", Some("GITHUB_CLIENT_SECRET")),
+            "Next: set GITHUB_CLIENT_SECRET here and where the gateway runs, then run `moongate \
+             login github` again."
+        );
+        assert_eq!(
+            describe_next_step("github", None),
+            "Next: run `moongate login github` again."
+        );
+    }
 
     #[test]
     fn a_secret_is_the_name_of_a_variable() {
