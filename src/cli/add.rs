@@ -16,7 +16,9 @@ use crate::cli::process::{BAD_CONFIG, environment, print_message};
 use moongate_clients::UserDirectories;
 use moongate_clients::import::{ImportState, written_settings};
 use moongate_config::edit::ConfigOperation;
-use moongate_config::{PopularServer, nearest, popular_server, popular_servers};
+use moongate_config::{
+    PopularServer, has_name_characters, nearest, popular_server, popular_servers,
+};
 use moongate_platform::Platform;
 
 /// Text below the help.
@@ -412,10 +414,27 @@ fn popular_argument(popular: &PopularServer, at: usize, word: &str) -> Result<St
     }
 }
 
+/// Returns the command that adds a URL which is given without a name, or before it.
+fn command_with_name(args: &AddArgs) -> Option<String> {
+    let url = &args.name;
+    if !url.contains("://") || args.url.is_some() || !args.command.is_empty() {
+        return None;
+    }
+    let given = args
+        .targets
+        .first()
+        .filter(|word| has_name_characters(word));
+    let name = given.map_or("NAME", String::as_str);
+    Some(format!("moongate add {name} {url}"))
+}
+
 /// Returns the settings of a URL or a command.
 fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
     let mut settings = Map::new();
     let name = &args.name;
+    if let Some(command) = command_with_name(args) {
+        return Err(format!("a name comes before the URL: `{command}`"));
+    }
     match (
         args.targets.first().or(args.url.as_ref()),
         args.command.split_first(),

@@ -105,6 +105,16 @@ async fn assert_edits_are_refused(file: &str) {
         ("add x", 2, "give a URL"),
         ("add x npx", 2, "is not a URL"),
         (
+            "add https://x.example/mcp",
+            2,
+            "a name comes before the URL: `moongate add NAME https://x.example/mcp`",
+        ),
+        (
+            "add https://x.example/mcp team",
+            2,
+            "`moongate add team https://x.example/mcp`",
+        ),
+        (
             "add x https://x.example/mcp -H nothing",
             2,
             "is not a name and a value",
