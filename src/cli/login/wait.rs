@@ -166,7 +166,12 @@ impl<'a> LoginWait<'a> {
         if self.folder.is_pending(self.pending.state.expose()) {
             return Ok(WaitStep::Waiting);
         }
-        let taken = *self.taken.get_or_insert_with(Instant::now);
+        let taken = if let Some(taken) = self.taken {
+            taken
+        } else {
+            print_message(&self.describe_taker());
+            *self.taken.insert(Instant::now())
+        };
         if taken.elapsed() > EXCHANGE_MAX {
             bail!(
                 "a running gateway has the answer, and the login failed there: the page in your \
@@ -174,6 +179,18 @@ impl<'a> LoginWait<'a> {
             );
         }
         Ok(WaitStep::Waiting)
+    }
+
+    /// Describes who took the answer, before the end of the login is known.
+    fn describe_taker(&self) -> String {
+        // With our own listener, nothing says which process was first.
+        let taker = if self.listener.is_some() {
+            "Another process".to_owned()
+        } else {
+            let origin = self.pending.client.redirect.origin();
+            format!("The gateway at {}", origin.ascii_serialization())
+        };
+        format!("{taker} has the answer. If the login fails, the page in your browser says why.")
     }
 
     /// True for the grant of this login, which may have been renewed since. The login of before may
@@ -407,6 +424,16 @@ mod tests {
             let step = wait.check_files().unwrap();
             assert_eq!(step, WaitStep::Finished, "{before:?} {client}");
         }
+    }
+
+    #[test]
+    fn the_gateway_with_the_answer_is_named() {
+        let fixture = Fixture::new();
+        assert_eq!(
+            fixture.wait().describe_taker(),
+            "The gateway at http://127.0.0.1:8080 has the answer. If the login fails, the page in \
+             your browser says why."
+        );
     }
 
     #[tokio::test(start_paused = true)]
