@@ -55,12 +55,12 @@ fn report(gateway: &Gateway) -> (String, bool) {
         let status = member.status();
         let items = member.lists();
         let counts = [
-            (ItemKind::Tools, "tools"),
-            (ItemKind::Resources, "resources"),
-            (ItemKind::Prompts, "prompts"),
+            (ItemKind::Tools, "tool"),
+            (ItemKind::Resources, "resource"),
+            (ItemKind::Prompts, "prompt"),
         ];
         let counts = counts
-            .map(|(kind, what)| format!("{} {what}", items.get(kind).items.len()))
+            .map(|(kind, what)| counted(items.get(kind).items.len(), what))
             .join(", ");
         // The servers' reasons may quote credentials or span lines.
         let reason = logs::one_line(&logs::redact(&status.reason));
@@ -104,6 +104,14 @@ fn report(gateway: &Gateway) -> (String, bool) {
     (text, is_fine)
 }
 
+/// Returns a number of things, each of which has this name.
+fn counted(number: usize, name: &str) -> String {
+    match number {
+        1 => format!("1 {name}"),
+        number => format!("{number} {name}s"),
+    }
+}
+
 /// Returns the items of a server that are left out, each with the reason.
 fn left_out_items(snapshot: &Snapshot, server: &str) -> Vec<String> {
     let left_out = snapshot
@@ -122,5 +130,16 @@ pub(super) fn topic_title(topic: FindingTopic) -> &'static str {
         FindingTopic::Filter => "matches nothing",
         FindingTopic::Schema => "schema",
         FindingTopic::Mended => "mended",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_singular() {
+        let found = [0, 1, 2].map(|number| counted(number, "tool"));
+        assert_eq!(found, ["0 tools", "1 tool", "2 tools"]);
     }
 }
