@@ -98,6 +98,7 @@ mod tests {
     use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
     use crate::http_settings::HttpSettings;
     use crate::metadata_address::MetadataAccess;
+    use crate::sent_credential::SentCredential;
     use crate::trust::tls_without_roots;
 
     /// Source of one token after another.
@@ -273,6 +274,8 @@ mod tests {
             *source.renewals.lock() = renewals.into();
             let response = target.request(small_request(Method::POST)).await.unwrap();
             assert_eq!(response.status(), expected, "{token}");
+            let noted = response.extensions().get::<SentCredential>();
+            assert_eq!(noted.is_some(), expected != StatusCode::OK, "{token}");
         }
         assert_eq!(
             *carried.lock(),

@@ -30,6 +30,7 @@ use crate::plain_client::{PlainClient, PlainConnector};
 use crate::proxy::ProxyAddress;
 use crate::read_body::drain_body;
 use crate::response_body::ResponseBody;
+use crate::sent_credential::SentCredential;
 use crate::tcp_connector::{KEEPALIVE, TcpConnector};
 use crate::tunnel::ProxyConnector;
 use crate::{HeaderList, LinkError};
@@ -356,15 +357,16 @@ impl HttpEndpoint {
         let sent = authorize(source, request).await?;
         let response = self.send_and_follow(request).await?;
         let Some(challenge) = AuthChallenge::of(response.status(), response.headers()) else {
-            return Ok(response);
+            return Ok(with_sent(response, sent));
         };
         if !source.on_refusal(sent.as_ref(), &challenge).await {
-            return Ok(response);
+            return Ok(with_sent(response, sent));
         }
         // It was refused, so it has not run. Read, so that the connection can be reused.
         drain_body(response.into_body()).await;
-        authorize(source, request).await?;
-        self.send_and_follow(request).await
+        let sent = authorize(source, request).await?;
+        let response = self.send_and_follow(request).await?;
+        Ok(with_sent(response, sent))
     }
 
     /// Sends a request once.
@@ -448,6 +450,19 @@ async fn authorize(
         .headers
         .extend(authorization.clone().map(|value| (AUTHORIZATION, value)));
     Ok(authorization)
+}
+
+/// Notes what was sent in a response that becomes an error, which must not quote it.
+fn with_sent(
+    mut response: Response<ResponseBody>,
+    sent: Option<HeaderValue>,
+) -> Response<ResponseBody> {
+    if let Some(sent) = sent
+        && !response.status().is_success()
+    {
+        response.extensions_mut().insert(SentCredential::new(sent));
+    }
+    response
 }
 
 fn invalid_uri(error: &http::uri::InvalidUri) -> LinkError {

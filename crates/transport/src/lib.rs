@@ -30,6 +30,7 @@ mod loopback_host;
 mod media_type;
 pub mod metadata_address;
 mod read_body;
+mod sent_credential;
 mod status_error;
 pub mod streamable_http;
 mod tcp_connector;

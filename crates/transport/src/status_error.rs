@@ -1,13 +1,13 @@
 //! Link errors of responses with a status other than 2xx.
 //!
 //! Owns the hints for people. Does not retry. Invariant: a slow or large body never delays the
-//! error for long.
+//! error for long, and no error quotes the credential that a source gave to the request.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::LOCATION;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, StatusCode};
 
 use crate::LinkError;
 use crate::credential_source::AuthChallenge;
@@ -17,6 +17,7 @@ use crate::proxy::ProxyAddress;
 use crate::read_body::collect_body;
 use crate::response_body::ResponseBody;
 use crate::retry_after::retry_after;
+use crate::sent_credential::SentCredential;
 use crate::server_text::without_byte_order_mark;
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload, mended_length};
 
@@ -51,6 +52,7 @@ pub(super) async fn read_status_error(
         &head.headers,
         body.ok().and_then(Result::ok),
         advice,
+        head.extensions.get(),
     );
     // Another request's error says nothing to this caller. Its words are in the hint.
     if let LinkError::Status { message, .. } = &mut error
@@ -88,15 +90,22 @@ fn is_error_for(message: &RpcMessage, id: Option<u64>) -> bool {
     }
 }
 
-/// Turns the status, headers and body of a response into an error.
+/// Turns the status, headers and body of a response into an error. What was sent is removed from
+/// the server's words.
 pub(super) fn status_error(
     status: StatusCode,
     headers: &HeaderMap,
     body: Option<Bytes>,
     advice: PathAdvice,
+    sent: Option<&SentCredential>,
 ) -> LinkError {
     let retry_after = retry_after(headers);
-    let hint = match (status, header(headers, LOCATION)) {
+    // Before anything is cut or decoded: a part of a credential is not found any more.
+    let body = match sent {
+        Some(sent) => body.map(|body| sent.hide_in_body(body)),
+        None => body,
+    };
+    let hint = match (status, location(headers, sent)) {
         (status, Some(to)) if status.is_redirection() => {
             format!(": it redirects to {to:?}, which is not followed; configure that URL")
         }
@@ -144,12 +153,20 @@ fn read_message(body: &Bytes) -> Option<RpcMessage> {
     }
 }
 
-fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    headers.get(name)?.to_str().ok()
+/// Returns where a response redirects to, for people.
+fn location(headers: &HeaderMap, sent: Option<&SentCredential>) -> Option<String> {
+    let location = headers.get(LOCATION)?.to_str().ok()?;
+    let hidden = sent.and_then(|sent| sent.hide(location.as_bytes()));
+    Some(hidden.map_or_else(
+        || location.to_owned(),
+        |hidden| String::from_utf8_lossy(&hidden).into_owned(),
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn refusal_text(status: u16) -> String {
@@ -158,6 +175,7 @@ mod tests {
             &HeaderMap::new(),
             None,
             PathAdvice::Unproven,
+            None,
         )
         .to_string()
     }
@@ -174,7 +192,61 @@ mod tests {
             &HeaderMap::new(),
             None,
             PathAdvice::Known,
+            None,
         );
         assert_eq!(known.to_string(), "HTTP status 404");
+    }
+
+    /// Tokens that nobody knows by their look: a UUID, base64url and hexadecimal digits.
+    const TOKENS: [&str; 3] = [
+        "5f0c6d0e-3a5b-4c7e-9d1f-2b8a7c6e5d4f",
+        "qPz-Xw_aTkLmNoRsTuVyBcDeFgHiJkMn",
+        "9c1185a5c5e9fc54612808977ee8f548b2258d31",
+    ];
+
+    /// Error of a response to a request with this token. `{token}` in the body and in the location
+    /// is the token.
+    fn quoting_error(status: u16, token: &str, body: &str, location: &str) -> LinkError {
+        let mut headers = HeaderMap::new();
+        let quoted = location.replace("{token}", token);
+        headers.insert(LOCATION, HeaderValue::from_str(&quoted).unwrap());
+        let sent = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+        status_error(
+            StatusCode::from_u16(status).unwrap(),
+            &headers,
+            Some(Bytes::from(body.replace("{token}", token))),
+            PathAdvice::Known,
+            Some(&SentCredential::new(sent)),
+        )
+    }
+
+    #[test]
+    fn no_error_quotes_the_credential_that_was_sent() {
+        let rpc = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no {token} here",
+            "data":{"sent":"{token}"}}}"#;
+        let cut = format!("{}{{token}}", "x".repeat(290));
+        for token in TOKENS {
+            for status in [400, 403, 500] {
+                for body in [
+                    r#"{"message":"no right for {token}"}"#,
+                    "no {token}",
+                    rpc,
+                    cut.as_str(),
+                ] {
+                    let error = quoting_error(status, token, body, "/");
+                    let shown = format!("{error} {error:?}");
+                    assert!(!shown.contains(&token[..8]), "{shown}");
+                }
+                let error = quoting_error(status, token, rpc, "/");
+                assert!(error.to_string().contains("no [redacted] here"), "{error}");
+                let LinkError::Status { message, .. } = error else {
+                    panic!("no status");
+                };
+                assert!(message.is_some());
+            }
+            let error = quoting_error(302, token, "", "https://x.test/a?token={token}&b=c");
+            let shown = error.to_string();
+            assert!(shown.contains("?token=[redacted]&b=c"), "{shown}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, Stream, StreamExt, stream};
-use http::header::USER_AGENT;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::rt::TokioIo;
@@ -37,6 +37,7 @@ use crate::pong_gate::{PongGate, UnsentPongs};
 use crate::proxy::ProxyAddress;
 use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
+use crate::sent_credential::SentCredential;
 use crate::status_error::{PathAdvice, status_error};
 use crate::tcp_connector::TcpConnector;
 use crate::tunnel::ProxyConnector;
@@ -171,12 +172,13 @@ impl WsLink {
             .max_frame_size(Some(limit))
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(READ_BUFFER);
+        let sent = sent_credential(&settings.headers);
         let request = request(&settings.url, settings.headers)?;
         let unsent = UnsentPongs::default();
         let opened =
             client_async_with_config(request, PongGate::new(stream, unsent.clone()), Some(config))
                 .await;
-        let (stream, _) = opened.map_err(handshake_error)?;
+        let (stream, _) = opened.map_err(|error| handshake_error(error, sent.as_ref()))?;
         let (sink, stream) = stream.split();
         let last_received = LastReceived::default();
         let pings = PingReplies {
@@ -249,8 +251,15 @@ fn request(url: &url::Url, configured: HeaderList) -> Result<Request<()>, LinkEr
     Ok(request)
 }
 
+/// Returns the credential that the request carries, from a source or from the config.
+fn sent_credential(headers: &HeaderList) -> Option<SentCredential> {
+    let mut headers = headers.iter();
+    let (_, value) = headers.find(|(name, _)| *name == AUTHORIZATION)?;
+    Some(SentCredential::new(value.clone()))
+}
+
 /// Explains a failed handshake.
-fn handshake_error(error: Error) -> LinkError {
+fn handshake_error(error: Error, sent: Option<&SentCredential>) -> LinkError {
     match error {
         Error::Http(response) => {
             let (head, body) = response.into_parts();
@@ -259,6 +268,7 @@ fn handshake_error(error: Error) -> LinkError {
                 &head.headers,
                 body.map(Bytes::from),
                 PathAdvice::Unproven,
+                sent,
             );
             match refused {
                 // A 2xx comes from a plain HTTP server: a WebSocket handshake ends with 101.
