@@ -242,3 +242,81 @@ fn fix_of(failure: &FetchError) -> &'static str {
         _ => "; ask its operator",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use moongate_telemetry::logs::redact;
+
+    use super::*;
+
+    fn fetch_error(kind: FetchFailure) -> LoginError {
+        LoginError::Fetch {
+            server: "files".to_owned(),
+            failure: FetchError {
+                host: "auth.example.com".to_owned(),
+                kind,
+            },
+        }
+    }
+
+    #[test]
+    fn no_setting_is_advised_for_a_metadata_address() {
+        let text = fetch_error(FetchFailure::Metadata).to_string();
+        assert!(text.contains("which is never fetched"), "{text}");
+        assert!(!text.contains("egress"), "{text}");
+        let text = fetch_error(FetchFailure::Private).to_string();
+        assert!(text.contains("`egress.allow`"), "{text}");
+    }
+
+    #[test]
+    fn the_redaction_of_logs_leaves_each_text_as_it_is() {
+        let server = || "files".to_owned();
+        let host = || "auth.example.com".to_owned();
+        let issuer = || "https://auth.example.com".to_owned();
+        let redirect = url::Url::parse("http://127.0.0.1:8080/login/callback").unwrap();
+        for error in [
+            fetch_error(FetchFailure::Url),
+            fetch_error(FetchFailure::Metadata),
+            LoginError::NoLogin {
+                server: server(),
+                host: host(),
+            },
+            LoginError::OtherIssuer {
+                server: server(),
+                expected: host(),
+                found: host(),
+            },
+            LoginError::MixedMetadata {
+                server: server(),
+                host: host(),
+                published: Some(issuer()),
+            },
+            LoginError::Endpoint {
+                server: server(),
+                host: host(),
+                member: "token_endpoint",
+            },
+            LoginError::NoRegistration {
+                server: server(),
+                issuer_host: host(),
+                issuer: issuer(),
+                redirect: redirect.clone(),
+            },
+            LoginError::RegistrationRefused {
+                server: server(),
+                host: host(),
+                issuer: issuer(),
+                reason: "it gave an unknown error code",
+                redirect,
+            },
+            LoginError::Refused {
+                server: server(),
+                host: host(),
+                reason: "the login was declined (access_denied)",
+            },
+        ] {
+            let text = error.to_string();
+            assert_eq!(redact(&text), text);
+        }
+    }
+}

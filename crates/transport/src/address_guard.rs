@@ -26,6 +26,8 @@ pub(super) enum GuardError {
          `allow_metadata = true` allows it"
     )]
     Metadata(String),
+    #[error("{0} is a cloud metadata service, which gives credentials to anyone who asks")]
+    FetchedMetadata(String),
     #[error("{0} is not a public address")]
     Private(String),
     #[error("{0} is an address of this gateway")]
@@ -47,7 +49,7 @@ impl AddressGuard {
             }
         };
         if is_refused {
-            Err(self.error(host.to_owned()))
+            Err(self.error(host.to_owned(), is_metadata_host(host)))
         } else {
             Ok(())
         }
@@ -64,9 +66,10 @@ impl AddressGuard {
     }
 
     /// Returns the error for a host that is refused.
-    pub(super) fn error(self, host: String) -> GuardError {
+    pub(super) fn error(self, host: String, is_metadata: bool) -> GuardError {
         match self {
             AddressGuard::Server(_) => GuardError::Metadata(host),
+            AddressGuard::Public if is_metadata => GuardError::FetchedMetadata(host),
             AddressGuard::Public => GuardError::Private(host),
         }
     }
@@ -179,7 +182,15 @@ mod tests {
             "metadata.google.internal",
         ] {
             let error = AddressGuard::Public.check_host(host).unwrap_err();
-            assert_eq!(error.to_string(), format!("{host} is not a public address"));
+            let is_metadata = matches!(
+                host,
+                "169.254.1.1" | "168.63.129.16" | "metadata.google.internal"
+            );
+            let kind = match is_metadata {
+                true => "a cloud metadata service, which gives credentials to anyone who asks",
+                false => "not a public address",
+            };
+            assert_eq!(error.to_string(), format!("{host} is {kind}"));
         }
     }
 }

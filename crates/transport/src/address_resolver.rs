@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
 use crate::address_guard::AddressGuard;
+use crate::metadata_address::is_metadata_address;
 use crate::own_listeners::OwnListeners;
 
 /// Resolver of the system, without addresses that must not be dialled.
@@ -69,7 +70,10 @@ fn permitted_addresses(
     let (refused, permitted): (Vec<_>, Vec<_>) =
         found.partition(|address| guard.refuses(address.ip()));
     match (refused.first(), permitted.is_empty()) {
-        (Some(address), true) => Err(guard.error(format!("{host} ({})", address.ip())).into()),
+        (Some(address), true) => {
+            let shown = format!("{host} ({})", address.ip());
+            Err(guard.error(shown, is_metadata_address(address.ip())).into())
+        }
         _ => Ok(permitted.into_iter()),
     }
 }

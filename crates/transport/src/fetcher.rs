@@ -71,6 +71,9 @@ pub enum FetchFailure {
     /// The host has no public address.
     #[error("is not at a public address")]
     Private,
+    /// The host is the metadata service of a cloud. No setting allows a fetch there.
+    #[error("is a cloud metadata address, which is never fetched")]
+    Metadata,
     /// The host is this gateway.
     #[error("is an address of this gateway")]
     Own,
@@ -275,7 +278,8 @@ fn failure_of(error: &hyper_util::client::legacy::Error) -> FetchFailure {
 fn failure_of_guard(refused: &GuardError) -> FetchFailure {
     match refused {
         GuardError::Own(_) => FetchFailure::Own,
-        GuardError::Metadata(_) | GuardError::Private(_) => FetchFailure::Private,
+        GuardError::Metadata(_) | GuardError::FetchedMetadata(_) => FetchFailure::Metadata,
+        GuardError::Private(_) => FetchFailure::Private,
     }
 }
 
@@ -356,7 +360,11 @@ mod tests {
             (format!("http://u:p@127.0.0.1:{port}/"), FetchFailure::Url),
             (
                 "https://169.254.169.254/latest".to_owned(),
-                FetchFailure::Private,
+                FetchFailure::Metadata,
+            ),
+            (
+                "https://metadata.google.internal/".to_owned(),
+                FetchFailure::Metadata,
             ),
             ("javascript:alert(1)".to_owned(), FetchFailure::Url),
             ("file:///etc/passwd".to_owned(), FetchFailure::Url),
