@@ -89,7 +89,7 @@ pub async fn exchange_code(
         client: &pending.client,
     };
     endpoint
-        .request(form)
+        .request(ExchangeKind::Code, form)
         .await
         .map_err(|refusal| refusal.failure)
 }
@@ -120,14 +120,15 @@ pub async fn refresh(
         form.add_optional("resource", grant.resource.as_deref());
         form
     };
+    let kind = ExchangeKind::RefreshToken;
     let scope = grant.scope_asked.as_deref();
-    let first = endpoint.request(form(scope)).await;
+    let first = endpoint.request(kind, form(scope)).await;
     match first {
         Ok(tokens) => Ok(tokens),
         // RFC 6749, section 6: the scope "MUST NOT include any scope not originally granted", and
         // less may have been granted than was asked for. Without it, all that was granted is.
         Err(refusal) if refusal.is_scope && scope.is_some() => {
-            let second = endpoint.request(form(None)).await;
+            let second = endpoint.request(kind, form(None)).await;
             second.map_err(|refusal| refusal.failure)
         }
         Err(refusal) => Err(refusal.failure),
@@ -165,6 +166,15 @@ pub async fn revoke(
     // less is better than none.
     let _ = endpoint.revoke(&grant.access, "access_token").await;
     revoked
+}
+
+/// What is exchanged for tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ExchangeKind {
+    /// Code of a login that has not begun to work.
+    Code,
+    /// Refresh token of a login.
+    RefreshToken,
 }
 
 /// Form for a token endpoint, encoded.
@@ -228,9 +238,9 @@ struct TokenRefusal {
 }
 
 impl TokenEndpoint<'_> {
-    async fn request(&self, form: TokenForm) -> Result<TokenSet, TokenRefusal> {
+    async fn request(&self, kind: ExchangeKind, form: TokenForm) -> Result<TokenSet, TokenRefusal> {
         match self.send(form, TOKEN_TIMEOUT).await {
-            Ok(response) => read_tokens(&response, &untrusted_url::host(self.url)),
+            Ok(response) => read_tokens(&response, kind, &untrusted_url::host(self.url)),
             Err(error) => Err(TokenRefusal::unavailable(error.to_string())),
         }
     }
@@ -270,16 +280,33 @@ impl TokenRefusal {
     }
 }
 
-/// Answer of a token endpoint: tokens, or an error. Only members that are used are read, because a
-/// wrong type in any other must not cost tokens that are given once.
+/// Answer of a token endpoint: tokens, or an error. Only members that are used are read, and each
+/// of another type is left out, because it must not cost tokens that are given once.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TokenResponse {
-    access_token: Option<SecretText>,
-    token_type: Option<String>,
+    access_token: Option<Lenient<SecretText>>,
+    token_type: Option<Lenient<String>>,
     expires_in: Option<TokenLife>,
-    refresh_token: Option<SecretText>,
-    error: Option<String>,
+    refresh_token: Option<Lenient<SecretText>>,
+    error: Option<Lenient<String>>,
+}
+
+/// Member that may have another type than it should.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Lenient<T> {
+    Known(T),
+    Other(IgnoredAny),
+}
+
+impl<T> Lenient<T> {
+    fn known(self) -> Option<T> {
+        match self {
+            Lenient::Known(value) => Some(value),
+            Lenient::Other(IgnoredAny) => None,
+        }
+    }
 }
 
 /// Life of a token in seconds. Some servers send it as text.
@@ -304,7 +331,11 @@ impl TokenLife {
     }
 }
 
-fn read_tokens(response: &Response<Bytes>, host: &str) -> Result<TokenSet, TokenRefusal> {
+fn read_tokens(
+    response: &Response<Bytes>,
+    kind: ExchangeKind,
+    host: &str,
+) -> Result<TokenSet, TokenRefusal> {
     let read = serde_json::from_slice::<TokenResponse>(response.body());
     let Ok(answer) = read else {
         let status = response.status().as_u16();
@@ -312,11 +343,16 @@ fn read_tokens(response: &Response<Bytes>, host: &str) -> Result<TokenSet, Token
         return Err(TokenRefusal::unavailable(text));
     };
     // GitHub sends errors with status 200, so the status shows nothing before the body does.
-    if let Some(code) = &answer.error {
+    if let Some(Lenient::Known(code)) = &answer.error {
         let words = error_codes::describe(code);
-        let failure = match error_codes::ends_login(code) {
-            true => TokenFailure::Ended(format!("{host} has ended the login: {words}")),
-            false => TokenFailure::Unavailable(format!("{host} gave no token: {words}")),
+        // Not "no token: ...", which looks like a token to whoever redacts a log.
+        let no_token = format!("{host} gave no token, because {words}");
+        let failure = match (error_codes::ends_login(code), kind) {
+            (true, ExchangeKind::RefreshToken) => {
+                TokenFailure::Ended(format!("{host} has ended the login: {words}"))
+            }
+            (true, ExchangeKind::Code) => TokenFailure::Ended(no_token),
+            (false, _) => TokenFailure::Unavailable(no_token),
         };
         return Err(TokenRefusal {
             failure,
@@ -339,12 +375,12 @@ impl TokenResponse {
     fn into_tokens(self) -> Result<TokenSet, &'static str> {
         // RFC 6749, section 7.1: "The client MUST NOT use an access token if it does not understand
         // the token type."
-        let token_type = self.token_type.unwrap_or_default();
-        if !token_type.eq_ignore_ascii_case("bearer") {
+        let token_type = self.token_type.and_then(Lenient::known);
+        if !token_type.is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
             return Err("a token that is not a bearer token");
         }
-        let access = self.access_token.filter(is_usable);
-        let refresh = self.refresh_token;
+        let access = self.access_token.and_then(Lenient::known).filter(is_usable);
+        let refresh = self.refresh_token.and_then(Lenient::known);
         Ok(TokenSet {
             access: access.ok_or("no token that can be sent")?,
             refresh: refresh.filter(|token| !token.expose().is_empty()),
@@ -361,197 +397,4 @@ fn is_usable(token: &SecretText) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::authorization::tests::pending;
-
-    fn read(status: u16, body: &str) -> Result<TokenSet, TokenFailure> {
-        let body = Bytes::copy_from_slice(body.as_bytes());
-        let response = Response::builder().status(status).body(body).unwrap();
-        read_tokens(&response, "auth.example.com").map_err(|refusal| refusal.failure)
-    }
-
-    fn client(method: ClientAuthMethod, secret: Option<&str>) -> ClientIdentity {
-        ClientIdentity {
-            id: "a:b c".to_owned(),
-            secret: secret.map(SecretText::new),
-            method,
-            ..pending().client
-        }
-    }
-
-    #[test]
-    fn a_client_authenticates_once() {
-        let sent = |client: &ClientIdentity| {
-            let mut form = TokenForm::new("refresh_token");
-            let header = form.authenticate(client);
-            let header = header.map(|value| value.to_str().unwrap().to_owned());
-            (form.0, header)
-        };
-        // `a%3Ab+c:s%26%C3%A9` in base64.
-        let header = "Basic YSUzQWIrYzpzJTI2JUMzJUE5".to_owned();
-        let alone = "grant_type=refresh_token&client_id=a%3Ab+c".to_owned();
-        let posted =
-            "grant_type=refresh_token&client_secret=s%26%C3%A9&client_id=a%3Ab+c".to_owned();
-        for (method, secret, form, header) in [
-            (ClientAuthMethod::None, None, alone.clone(), None),
-            (
-                ClientAuthMethod::None,
-                Some("s&\u{e9}"),
-                alone.clone(),
-                None,
-            ),
-            (ClientAuthMethod::Basic, None, alone, None),
-            (
-                ClientAuthMethod::Basic,
-                Some("s&\u{e9}"),
-                "grant_type=refresh_token".to_owned(),
-                Some(header),
-            ),
-            (ClientAuthMethod::Post, Some("s&\u{e9}"), posted, None),
-        ] {
-            assert_eq!(sent(&client(method, secret)), (form, header), "{method:?}");
-        }
-        let value = basic("a", &SecretText::new("hush")).unwrap();
-        assert!(value.is_sensitive());
-    }
-
-    #[test]
-    fn tokens_are_read() {
-        let tokens = read(
-            200,
-            r#"{"access_token": "one", "token_type": "bEARER", "expires_in": 3600,
-                "refresh_token": "two", "scope": ["read"], "id_token": 7}"#,
-        );
-        let expected = TokenSet {
-            access: SecretText::new("one"),
-            refresh: Some(SecretText::new("two")),
-            expires_in: Some(Duration::from_secs(3600)),
-        };
-        let start = Timestamp::from_second(1000).unwrap();
-        let end = Timestamp::from_second(4600).unwrap();
-        assert_eq!(expected.expires_at(start), Some(end));
-        assert_eq!(tokens, Ok(expected));
-        let tokens = read(
-            201,
-            r#"{"access_token": "one", "token_type": "Bearer", "refresh_token": ""}"#,
-        );
-        let tokens = tokens.unwrap();
-        assert_eq!(tokens.refresh, None);
-        assert_eq!(tokens.expires_in, None);
-        assert_eq!(tokens.expires_at(start), None);
-    }
-
-    #[test]
-    fn a_life_is_a_number_or_a_text_and_has_bounds() {
-        for (life, expected) in [
-            ("60", Some(60)),
-            ("60.0", Some(60)),
-            ("\"60\"", Some(60)),
-            ("0", None),
-            ("-1", None),
-            ("null", None),
-            ("\"soon\"", None),
-            ("\"inf\"", None),
-            ("\"NaN\"", None),
-            ("true", None),
-            ("[60]", None),
-            ("{\"seconds\": 60}", None),
-            ("18446744073709551615", None),
-            ("1e18", Some(LIFE_MAX.as_secs())),
-        ] {
-            let body = format!(
-                r#"{{"access_token": "one", "token_type": "Bearer", "expires_in": {life}}}"#
-            );
-            let tokens = read(200, &body).unwrap();
-            let found = tokens.expires_in.map(|life| life.as_secs());
-            assert_eq!(found, expected, "{life}");
-            assert!(tokens.expires_at(Timestamp::MAX).is_none(), "{life}");
-        }
-    }
-
-    #[test]
-    fn only_two_codes_end_a_login_whatever_the_status() {
-        for (status, body, is_ended) in [
-            (400, r#"{"error": "invalid_grant"}"#, true),
-            (
-                200,
-                r#"{"error": "invalid_grant", "access_token": "a", "token_type": "Bearer"}"#,
-                true,
-            ),
-            (401, r#"{"error": "invalid_client"}"#, true),
-            (200, r#"{"error": "bad_refresh_token"}"#, true),
-            (400, r#"{"error": "invalid_request"}"#, false),
-            (400, r#"{"error": "invalid_scope"}"#, false),
-            (
-                200,
-                r#"{"error": "", "access_token": "a", "token_type": "Bearer"}"#,
-                false,
-            ),
-            (400, r#"{"error": "INVALID_GRANT"}"#, false),
-            (500, r#"{"error": "server_error"}"#, false),
-            (503, "", false),
-            (401, "<html>invalid_grant</html>", false),
-            (400, r#"{"error": {"code": "invalid_grant"}}"#, false),
-            (
-                500,
-                r#"{"access_token": "a", "token_type": "Bearer"}"#,
-                false,
-            ),
-            (200, "{}", false),
-            (200, "[]", false),
-            (200, r#"{"access_token": "a"}"#, false),
-            (200, r#"{"access_token": "a", "token_type": "DPoP"}"#, false),
-            (200, r#"{"token_type": "Bearer"}"#, false),
-            (
-                200,
-                r#"{"access_token": "", "token_type": "Bearer"}"#,
-                false,
-            ),
-            (
-                200,
-                r#"{"access_token": "a\r\nb", "token_type": "Bearer"}"#,
-                false,
-            ),
-            (
-                200,
-                r#"{"access_token": "a b", "token_type": "Bearer"}"#,
-                false,
-            ),
-            (
-                200,
-                r#"{"access_token": "a", "access_token": "b", "token_type": "Bearer"}"#,
-                false,
-            ),
-        ] {
-            let failure = read(status, body).unwrap_err();
-            let found = matches!(failure, TokenFailure::Ended(_));
-            assert_eq!(found, is_ended, "{status} {body}");
-        }
-    }
-
-    #[test]
-    fn no_byte_of_an_answer_is_in_a_failure() {
-        for (status, body) in [
-            (
-                400,
-                r#"{"error": "canary", "error_description": "canary", "error_uri": "canary"}"#,
-            ),
-            (
-                400,
-                r#"{"error": "invalid_grant", "error_description": "canary"}"#,
-            ),
-            (500, "canary"),
-            (200, r#"{"access_token": "canary", "token_type": "canary"}"#),
-            (
-                200,
-                r#"{"access_token": "canary\n", "token_type": "Bearer"}"#,
-            ),
-        ] {
-            let failure = read(status, body).unwrap_err();
-            let shown = format!("{failure} {failure:?}");
-            assert!(!shown.contains("canary"), "{shown}");
-            assert!(shown.contains("auth.example.com"), "{shown}");
-        }
-    }
-}
+mod tests;
