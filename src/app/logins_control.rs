@@ -17,7 +17,7 @@ use moongate_api::{LoginPhase, LoginRequest, LoginStart, LoginView, LogoutReport
 use moongate_gateway::Gateway;
 use moongate_oauth::{
     BearerChallenge, FolderError, Grant, LoginError, LoginFolder, LoginState, LoginTarget, Logins,
-    LogoutOutcome, OAuthSettings, ServerAuth, begin_login,
+    LogoutOutcome, OAuthSettings, ServerAuth, StartedLogin, find_login,
 };
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
@@ -148,37 +148,37 @@ impl GatewayLogins {
             ServerAccess::Refused(challenge) => challenge.as_ref(),
         };
         let before = read_grant(folder, &target).await?;
-        let started = begin_login(
+        let found = find_login(
             logins.fetcher(),
             &target,
             &settings,
             challenge,
-            base,
             before.as_ref(),
         );
-        let started = match started.await {
+        let found = match found.await {
             // Checked last: some servers ask for a login only when a tool is called.
             Err(LoginError::NoLogin { .. }) if matches!(access, ServerAccess::Open) => {
                 return Err(no_login(format!(
                     "{server} needs no login: it also answers without one"
                 )));
             }
-            started => started.map_err(failed)?,
+            found => found.map_err(failed)?,
         };
-        let host = started.host();
+        let host = found.host();
         let start = LoginStart {
             url: None,
             server_host: host_of(&target.url),
-            must_confirm: started.is_elsewhere && !is_confirmed(request, &host),
+            must_confirm: found.is_elsewhere && !is_confirmed(request, &host),
             host,
         };
         if start.must_confirm {
             return Ok(start);
         }
-        let pending = started.pending;
+        let started = found.begin(logins.fetcher(), &settings, base).await;
+        let StartedLogin { url, pending } = started.map_err(failed)?;
         in_folder(folder, move |folder| folder.put_pending(&pending)).await?;
         Ok(LoginStart {
-            url: Some(started.url.into()),
+            url: Some(url.into()),
             ..start
         })
     }

@@ -18,8 +18,8 @@ use anyhow::{Context, bail};
 use futures_util::{StreamExt, stream};
 use moongate_config::Plan;
 use moongate_oauth::{
-    BearerChallenge, FolderError, Grant, LoginError, LoginFolder, LoginServer, LoginState,
-    LoginTarget, Logins, OAuthSettings, ServerAuth, StartedLogin, begin_login,
+    BearerChallenge, FolderError, FoundLogin, Grant, LoginError, LoginFolder, LoginServer,
+    LoginState, LoginTarget, Logins, OAuthSettings, ServerAuth, StartedLogin, find_login,
 };
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
@@ -201,21 +201,21 @@ impl LoginCommand<'_> {
         let access = find_challenge(settings).await?;
         let place = RedirectPlace::choose(self.plan).await?;
         let challenge = access.challenge();
-        let begun = self.begin(&server, oauth, challenge.as_ref(), &place);
-        let started = match begun.await {
+        let found = match self.find(&server, oauth, challenge.as_ref()).await {
             // Checked last: some servers ask for a login only when a tool is called.
             Err(error) if access.is_open() && is_no_login(&error) => {
                 print_message(&format!("{name} needs no login"));
                 return Ok(LoginEnd::Done);
             }
-            begun => begun?,
+            found => found?,
         };
-        let started = match started {
+        // Before a client is registered there.
+        self.check_host(&server, &found).await?;
+        let started = match self.begin(&server, oauth, found, &place).await? {
             Ok(started) => started,
             Err(ClientOffer::Written) => return Ok(LoginEnd::Unfinished),
             Err(ClientOffer::NotWritten) => bail!("not logged in to {name}"),
         };
-        self.check_host(&server, &started).await?;
         self.finish(&server, started, place).await?;
         self.report(settings).await?;
         Ok(LoginEnd::Done)
@@ -245,26 +245,30 @@ impl LoginCommand<'_> {
         }
     }
 
+    /// Finds out where the login is.
+    async fn find(
+        &self,
+        server: &LoginServer,
+        settings: &OAuthSettings,
+        challenge: Option<&BearerChallenge>,
+    ) -> anyhow::Result<FoundLogin> {
+        let target = &server.target;
+        let before = earlier_grant(self.folder, target)?;
+        let fetcher = self.logins.fetcher();
+        let found = find_login(fetcher, target, settings, challenge, before.as_ref()).await?;
+        Ok(found)
+    }
+
     /// Starts a login. Returns the outcome of the offer if the person has to register a client
     /// first.
     async fn begin(
         &mut self,
         server: &LoginServer,
         settings: &OAuthSettings,
-        challenge: Option<&BearerChallenge>,
+        found: FoundLogin,
         place: &RedirectPlace,
     ) -> anyhow::Result<Result<StartedLogin, ClientOffer>> {
-        let target = &server.target;
-        let before = earlier_grant(self.folder, target)?;
-        let fetcher = self.logins.fetcher();
-        let begun = begin_login(
-            fetcher,
-            target,
-            settings,
-            challenge,
-            &place.base,
-            before.as_ref(),
-        );
+        let begun = found.begin(self.logins.fetcher(), settings, &place.base);
         match begun.await {
             Ok(started) => Ok(Ok(started)),
             Err(error) => {
@@ -282,21 +286,17 @@ impl LoginCommand<'_> {
     }
 
     /// Asks whether a login at another site than the server's is right.
-    async fn check_host(
-        &mut self,
-        server: &LoginServer,
-        started: &StartedLogin,
-    ) -> anyhow::Result<()> {
-        let login = host_of(&started.url);
+    async fn check_host(&mut self, server: &LoginServer, found: &FoundLogin) -> anyhow::Result<()> {
         print_message(&format!(
-            "{} asks for a login at {login}.",
-            server.target.server
+            "{} asks for a login at {}.",
+            server.target.server,
+            found.page_host()
         ));
-        if !started.is_elsewhere || self.args.yes {
+        if !found.is_elsewhere || self.args.yes {
             return Ok(());
         }
         let site = host_of(&server.target.url);
-        let question = question_of(site, &started.host(), started.moved_from.as_deref());
+        let question = question_of(site, &found.host(), found.moved_from.as_deref());
         if !can_ask() {
             bail!("{question} There is no terminal to ask on: pass --yes if this is right");
         }
@@ -313,7 +313,7 @@ impl LoginCommand<'_> {
         started: StartedLogin,
         place: RedirectPlace,
     ) -> anyhow::Result<()> {
-        let StartedLogin { url, pending, .. } = started;
+        let StartedLogin { url, pending } = started;
         self.folder.put_pending(&pending)?;
         let known = self.folder.grant_version(&server.target)?;
         let path = pending.client.redirect.path();

@@ -46,7 +46,7 @@ pub use discovery::{Discovered, discover};
 pub use folder_error::FolderError;
 pub use grant::{ClientAuthMethod, ClientIdentity, Grant};
 pub use grant_source::GrantSource;
-pub use login::{LogoutOutcome, StartedLogin, begin_login, finish_login, log_out};
+pub use login::{FoundLogin, LogoutOutcome, StartedLogin, find_login, finish_login, log_out};
 pub use login_error::LoginError;
 pub use login_folder::{GrantVersion, LoginFolder, RefreshLock};
 pub use registration::choose_client;

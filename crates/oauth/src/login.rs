@@ -19,9 +19,23 @@ use crate::login_error::LoginError;
 use crate::login_folder::{LoginFolder, RefreshLock};
 use crate::registration::choose_client;
 use crate::scope::{EarlierScope, ScopeChoice, ScopeSources};
+use crate::server_metadata::AuthorizationServer;
 use crate::settings::{LoginTarget, OAuthSettings};
 use crate::token::{TokenSet, exchange_code, revoke};
 use crate::untrusted_url;
+
+/// Login that was found, and that a person may have to agree to. Nothing was registered for it.
+#[derive(Debug)]
+pub struct FoundLogin {
+    /// True if the login is on another domain than the server, or than the login before it. The
+    /// caller asks before it goes on.
+    pub is_elsewhere: bool,
+    /// Host of the authorization server that had the login before, if this one is on another
+    /// domain.
+    pub moved_from: Option<String>,
+    discovered: Discovered,
+    scope: ScopeChoice,
+}
 
 /// Login that a person has to go on with, in the browser.
 #[derive(Debug)]
@@ -30,21 +44,63 @@ pub struct StartedLogin {
     pub url: Url,
     /// Login that waits. The caller stores it before anybody opens the address.
     pub pending: PendingLogin,
-    /// True if the login is on another domain than the server, or than the login before it. The
-    /// caller asks before it goes on.
-    pub is_elsewhere: bool,
-    /// Host of the authorization server that had the login before, if this one is on another
-    /// domain.
-    pub moved_from: Option<String>,
 }
 
-impl StartedLogin {
+impl FoundLogin {
+    /// Returns the host of the page that the person logs in on.
+    pub fn page_host(&self) -> String {
+        untrusted_url::host(&self.discovered.server.authorization_endpoint)
+    }
+
     /// Returns the host that a person agrees to: that of the new authorization server if the login
     /// has moved, else that of the page to open.
     pub fn host(&self) -> String {
-        untrusted_url::host(match self.moved_from {
-            Some(_) => &self.pending.issuer,
-            None => &self.url,
+        match self.moved_from {
+            Some(_) => untrusted_url::host(&self.discovered.server.issuer),
+            None => self.page_host(),
+        }
+    }
+
+    /// Starts the login: chooses the client, which may register it, and makes `state` and PKCE.
+    /// Writes nothing: the caller puts `pending` into the folder.
+    ///
+    /// # Errors
+    /// There is no client for the login.
+    pub async fn begin(
+        self,
+        fetcher: &Fetcher,
+        settings: &OAuthSettings,
+        redirect_base: &Url,
+    ) -> Result<StartedLogin, LoginError> {
+        let Discovered {
+            target,
+            server,
+            resource,
+            ..
+        } = &self.discovered;
+        let redirect = redirect_address(redirect_base, &server.issuer);
+        let asked = self.scope.asked.as_deref();
+        let client = choose_client(fetcher, &self.discovered, settings, &redirect, asked).await?;
+        let pending = PendingLogin {
+            target_server: target.server.clone(),
+            target_url: target.url.clone(),
+            state: random_text(),
+            verifier: random_text(),
+            issuer: server.issuer.clone(),
+            iss: server.iss.clone(),
+            iss_required: server.iss_supported,
+            token_endpoint: server.token_endpoint.clone(),
+            revocation_endpoint: server.revocation_endpoint.clone(),
+            client,
+            scope_asked: self.scope.asked.clone(),
+            resource: resource.clone(),
+            started: Timestamp::now(),
+            step_ups: self.scope.step_ups,
+        };
+        let page = &server.authorization_endpoint;
+        Ok(StartedLogin {
+            url: authorization_url(page, &pending, &settings.params),
+            pending,
         })
     }
 }
@@ -60,52 +116,33 @@ pub enum LogoutOutcome {
     Forgotten,
 }
 
-/// Starts a login: discovers, chooses the client, makes `state` and PKCE. Writes nothing: the
-/// caller puts `pending` into the folder.
+/// Finds where the login at a server is, and which scope it asks for. Registers nothing.
 ///
 /// # Errors
 /// The server cannot be logged in to, or not in this way.
-pub async fn begin_login(
+pub async fn find_login(
     fetcher: &Fetcher,
     target: &LoginTarget,
     settings: &OAuthSettings,
     challenge: Option<&BearerChallenge>,
-    redirect_base: &Url,
     before: Option<&Grant>,
-) -> Result<StartedLogin, LoginError> {
+) -> Result<FoundLogin, LoginError> {
     let pin = pinned_issuer(settings, before);
     let discovered = discover(fetcher, target, settings, pin, challenge).await?;
-    let choice = choose_scope(&discovered, settings, challenge, before)?;
-    let issuer = &discovered.server.issuer;
-    let redirect = redirect_address(redirect_base, issuer);
-    let scope = choice.asked.as_deref();
-    let client = choose_client(fetcher, &discovered, settings, &redirect, scope).await?;
-    let login = &discovered.server.authorization_endpoint;
+    let scope = choose_scope(&discovered, settings, challenge, before)?;
+    let AuthorizationServer {
+        issuer,
+        authorization_endpoint,
+        ..
+    } = &discovered.server;
     let moved_from = before
         .filter(|before| are_apart(&before.issuer, issuer))
         .map(|before| untrusted_url::host(&before.issuer));
-    let is_elsewhere = are_apart(login, &target.url) || moved_from.is_some();
-    let pending = PendingLogin {
-        target_server: target.server.clone(),
-        target_url: target.url.clone(),
-        state: random_text(),
-        verifier: random_text(),
-        issuer: issuer.clone(),
-        iss: discovered.server.iss.clone(),
-        iss_required: discovered.server.iss_supported,
-        token_endpoint: discovered.server.token_endpoint.clone(),
-        revocation_endpoint: discovered.server.revocation_endpoint.clone(),
-        client,
-        scope_asked: choice.asked,
-        resource: discovered.resource.clone(),
-        started: Timestamp::now(),
-        step_ups: choice.step_ups,
-    };
-    Ok(StartedLogin {
-        url: authorization_url(login, &pending, &settings.params),
-        pending,
-        is_elsewhere,
+    Ok(FoundLogin {
+        is_elsewhere: are_apart(authorization_endpoint, &target.url) || moved_from.is_some(),
         moved_from,
+        discovered,
+        scope,
     })
 }
 

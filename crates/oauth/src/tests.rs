@@ -15,7 +15,7 @@ use moongate_transport::trust::tls_without_roots;
 use url::Url;
 
 use crate::authorization_response::AuthorizationResponse;
-use crate::login::{StartedLogin, begin_login, finish_login};
+use crate::login::{FoundLogin, StartedLogin, find_login, finish_login};
 use crate::login_error::LoginError;
 use crate::login_folder::LoginFolder;
 use crate::settings::{LoginTarget, OAuthSettings};
@@ -121,18 +121,23 @@ impl World {
         self.issuer.answer(SERVER, 200, &metadata.replace(from, to));
     }
 
-    async fn begin(&self, settings: &OAuthSettings) -> Result<StartedLogin, LoginError> {
+    async fn find(&self, settings: &OAuthSettings) -> Result<FoundLogin, LoginError> {
         let before = self.folder.read_grant(&self.target()).unwrap();
-        let base = redirect_base();
-        let begun = begin_login(
+        find_login(
             &self.fetcher,
             &self.target(),
             settings,
             None,
-            &base,
             before.as_ref(),
         )
-        .await?;
+        .await
+    }
+
+    async fn begin(&self, settings: &OAuthSettings) -> Result<StartedLogin, LoginError> {
+        let found = self.find(settings).await?;
+        let begun = found
+            .begin(&self.fetcher, settings, &redirect_base())
+            .await?;
         self.folder.put_pending(&begun.pending).unwrap();
         Ok(begun)
     }

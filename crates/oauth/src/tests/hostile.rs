@@ -146,7 +146,6 @@ async fn a_challenge_leads_to_no_private_address() {
     let world = World::start().await;
     // Without metadata that would do.
     world.server.forget(RESOURCE);
-    let base = redirect_base();
     for address in [
         "https://169.254.169.254/latest",
         "https://10.0.0.1/",
@@ -158,18 +157,10 @@ async fn a_challenge_leads_to_no_private_address() {
         };
         let settings = OAuthSettings::default();
         let target = world.target();
-        let begun = begin_login(
-            &world.fetcher,
-            &target,
-            &settings,
-            Some(&challenge),
-            &base,
-            None,
-        )
-        .await;
+        let found = find_login(&world.fetcher, &target, &settings, Some(&challenge), None).await;
         assert!(
-            matches!(begun, Err(LoginError::Fetch { .. })),
-            "{address}: {begun:?}"
+            matches!(found, Err(LoginError::Fetch { .. })),
+            "{address}: {found:?}"
         );
     }
     assert!(world.issuer.lines().is_empty());

@@ -24,7 +24,6 @@ fn last_form(server: &FakeServer, line: &str) -> BTreeMap<String, String> {
 async fn a_login_registers_authorizes_and_stores_a_grant() {
     let world = World::start().await;
     let begun = world.begin(&OAuthSettings::default()).await.unwrap();
-    assert!(!begun.is_elsewhere);
     let registration = &world.issuer.requests_for("POST /register")[0];
     let redirect = format!(
         "http://127.0.0.1:8080{}",
@@ -79,6 +78,15 @@ async fn a_login_registers_authorizes_and_stores_a_grant() {
     let error = again.unwrap_err();
     assert!(matches!(error, LoginError::UnknownState), "{error}");
     assert_eq!(world.issuer.requests_for("POST /token").len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_registered_before_the_person_was_asked() {
+    let world = World::start().await;
+    let found = world.find(&OAuthSettings::default()).await.unwrap();
+    assert!(!found.is_elsewhere);
+    assert_eq!(found.page_host(), "127.0.0.1");
+    assert!(world.issuer.requests_for("POST /register").is_empty());
 }
 
 #[tokio::test]
@@ -360,8 +368,8 @@ async fn each_login_registers_again_and_keeps_its_own_client() {
 async fn a_login_that_moves_names_both_authorization_servers() {
     let world = World::start().await;
     world.log_in().await;
-    let begun = world.begin(&OAuthSettings::default()).await.unwrap();
-    assert_eq!(begun.moved_from, None);
+    let found = world.find(&OAuthSettings::default()).await.unwrap();
+    assert_eq!(found.moved_from, None);
     // The page to open may be on another host than the issuer.
     world.change_metadata(
         &format!("{}/authorize", world.issuer.origin()),
@@ -370,17 +378,17 @@ async fn a_login_that_moves_names_both_authorization_servers() {
     let mut before = grant(&world);
     before.issuer = url("https://old.example/tenant");
     let target = world.target();
-    let base = redirect_base();
     for (before, host, moved_from) in [
         (None, "login.example", None),
         (Some(&before), "127.0.0.1", Some("old.example")),
     ] {
         let settings = OAuthSettings::default();
-        let begun = begin_login(&world.fetcher, &target, &settings, None, &base, before);
-        let begun = begun.await.unwrap();
-        assert!(begun.is_elsewhere);
-        assert_eq!(begun.moved_from.as_deref(), moved_from);
-        assert_eq!(begun.host(), host);
+        let found = find_login(&world.fetcher, &target, &settings, None, before);
+        let found = found.await.unwrap();
+        assert!(found.is_elsewhere);
+        assert_eq!(found.moved_from.as_deref(), moved_from);
+        assert_eq!(found.host(), host);
+        assert_eq!(found.page_host(), "login.example");
     }
 }
 
@@ -399,22 +407,22 @@ async fn more_scope_is_asked_for_three_times_in_all() {
     loop {
         let before = grant(&world);
         let target = world.target();
-        let begun = begin_login(
+        let found = find_login(
             &world.fetcher,
             &target,
             &settings,
             Some(&challenge),
-            &base,
             Some(&before),
         )
         .await;
-        let begun = match begun {
-            Ok(begun) => begun,
+        let found = match found {
+            Ok(found) => found,
             Err(error) => {
                 assert!(matches!(error, LoginError::StepUpLimit { .. }), "{error}");
                 break;
             }
         };
+        let begun = found.begin(&world.fetcher, &settings, &base).await.unwrap();
         assert_eq!(begun.pending.scope_asked.as_deref(), Some("write read"));
         world.folder.put_pending(&begun.pending).unwrap();
         world
