@@ -16,7 +16,7 @@ use moongate_admin::{LoginControl, LoginRefusal, LoginRefusalReason};
 use moongate_api::{LoginPhase, LoginRequest, LoginStart, LoginView, LogoutReport};
 use moongate_gateway::Gateway;
 use moongate_oauth::{
-    BearerChallenge, FolderError, Grant, LoginError, LoginFolder, LoginState, LoginTarget, Logins,
+    BearerChallenge, FolderError, LoginError, LoginFolder, LoginState, LoginTarget, Logins,
     LogoutOutcome, OAuthSettings, ServerAuth, StartedLogin, find_login,
 };
 use moongate_protocol::ConnectError;
@@ -147,14 +147,7 @@ impl GatewayLogins {
             ServerAccess::Open => None,
             ServerAccess::Refused(challenge) => challenge.as_ref(),
         };
-        let before = read_grant(folder, &target).await?;
-        let found = find_login(
-            logins.fetcher(),
-            &target,
-            &settings,
-            challenge,
-            before.as_ref(),
-        );
+        let found = find_login(logins.fetcher(), folder, &target, &settings, challenge);
         let found = match found.await {
             // Checked last: some servers ask for a login only when a tool is called.
             Err(LoginError::NoLogin { .. }) if matches!(access, ServerAccess::Open) => {
@@ -287,19 +280,6 @@ fn is_confirmed(request: &LoginRequest, host: &str) -> bool {
 
 fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
-}
-
-/// Reads the login before this one. A damaged one is as good as none: the new login replaces it.
-async fn read_grant(
-    folder: &LoginFolder,
-    target: &LoginTarget,
-) -> Result<Option<Grant>, LoginRefusal> {
-    let target = target.clone();
-    in_folder(folder, move |folder| match folder.read_grant(&target) {
-        Err(FolderError::Damaged { .. }) => Ok(None),
-        read => read,
-    })
-    .await
 }
 
 /// Does something in the folder, on a thread that may block.

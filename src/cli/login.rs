@@ -18,8 +18,8 @@ use anyhow::{Context, bail};
 use futures_util::{StreamExt, stream};
 use moongate_config::Plan;
 use moongate_oauth::{
-    BearerChallenge, FolderError, FoundLogin, Grant, LoginError, LoginFolder, LoginServer,
-    LoginState, LoginTarget, Logins, OAuthSettings, ServerAuth, StartedLogin, find_login,
+    BearerChallenge, FoundLogin, LoginError, LoginFolder, LoginServer, LoginState, Logins,
+    OAuthSettings, ServerAuth, StartedLogin, find_login,
 };
 use moongate_protocol::ConnectError;
 use moongate_telemetry::{Metrics, logs};
@@ -252,11 +252,9 @@ impl LoginCommand<'_> {
         settings: &OAuthSettings,
         challenge: Option<&BearerChallenge>,
     ) -> anyhow::Result<FoundLogin> {
-        let target = &server.target;
-        let before = earlier_grant(self.folder, target)?;
         let fetcher = self.logins.fetcher();
-        let found = find_login(fetcher, target, settings, challenge, before.as_ref()).await?;
-        Ok(found)
+        let found = find_login(fetcher, self.folder, &server.target, settings, challenge);
+        Ok(found.await?)
     }
 
     /// Starts a login. Returns the outcome of the offer if the person has to register a client
@@ -384,14 +382,6 @@ fn question_of(site: &str, host: &str, moved_from: Option<&str>) -> String {
     }
 }
 
-/// Reads the login before this one. A damaged one is replaced as a missing one is.
-fn earlier_grant(folder: &LoginFolder, target: &LoginTarget) -> Result<Option<Grant>, FolderError> {
-    match folder.read_grant(target) {
-        Err(FolderError::Damaged { .. }) => Ok(None),
-        read => read,
-    }
-}
-
 /// Returns how long a login lasts, as a sentence after another one.
 fn describe_life(state: LoginState) -> String {
     match state {
@@ -506,21 +496,6 @@ mod tests {
             "The login before was at old.example, this one is at new.example. mcp.example will \
              get what new.example gives. Continue?"
         );
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_login_that_cannot_be_read_is_not_taken_for_none() {
-        let state = tempfile::tempdir().unwrap();
-        let folder = LoginFolder::open(state.path()).unwrap();
-        let target = LoginTarget {
-            server: "files".to_owned(),
-            url: "https://mcp.example.com/mcp".parse().unwrap(),
-        };
-        assert!(matches!(earlier_grant(&folder, &target), Ok(None)));
-        // A file where the folder should be.
-        std::fs::write(state.path().join("logins"), "").unwrap();
-        assert!(earlier_grant(&folder, &target).is_err());
     }
 
     #[test]

@@ -52,6 +52,28 @@ impl BearerChallenge {
         found.map(BearerParams::into_challenge)
     }
 
+    /// Adds the scope that calls needed to what a server demands, as if it had asked for it now.
+    pub(crate) fn with_wanted(challenge: Option<&Self>, scope: &str) -> Self {
+        let challenge = challenge.cloned().unwrap_or_default();
+        let demanded = challenge.scope.as_deref().map(ScopeSet::parse);
+        let mut scopes = demanded.unwrap_or_default();
+        scopes.union(&ScopeSet::parse(scope));
+        BearerChallenge {
+            scope: scopes.into_text(),
+            error: Some(MORE_SCOPE.to_owned()),
+            ..challenge
+        }
+    }
+
+    /// Returns the scope of a server that asks for more than the token has, if it names one.
+    pub(crate) fn into_wanted_scope(self) -> Option<String> {
+        if self.wants_more_scope() {
+            self.scope
+        } else {
+            None
+        }
+    }
+
     /// True if the server asks for more scope than the token has.
     pub fn wants_more_scope(&self) -> bool {
         self.error.as_deref() == Some(MORE_SCOPE)

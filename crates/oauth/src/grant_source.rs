@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::task::TaskTracker;
 
+use crate::challenge::BearerChallenge;
 use crate::folder_error::FolderError;
 use crate::grant::Grant;
 use crate::grant_source::grant_file::{GrantFile, StoredLogin};
@@ -175,9 +176,13 @@ impl CredentialSource for GrantSource {
         sent: Option<&'a HeaderValue>,
         challenge: &'a AuthChallenge,
     ) -> BoxFuture<'a, bool> {
-        // More scope needs a person.
         if challenge.status != UNAUTHORIZED {
-            return std::future::ready(false).boxed();
+            // More scope needs a person, whose next login asks for it.
+            let challenge = BearerChallenge::of(challenge);
+            return match challenge.and_then(BearerChallenge::into_wanted_scope) {
+                Some(scope) => self.state.keep_wanted(scope).boxed(),
+                None => std::future::ready(false).boxed(),
+            };
         }
         self.state.renew_refused(sent).boxed()
     }
@@ -222,6 +227,17 @@ impl GrantState {
         };
         self.renew(RenewalReason::Refused(sent.clone())).await;
         self.has_other(Some(sent))
+    }
+
+    /// Keeps the scope that a call needs until the next login. Returns false: the call failed.
+    async fn keep_wanted(self: &Arc<Self>, scope: String) -> bool {
+        let state = self.clone();
+        let kept = spawn_blocking(move || state.file.add_wanted_scope(&scope)).await;
+        if let Ok(Err(failure)) = kept {
+            let server = &self.target.server;
+            tracing::warn!(server, cause = %failure, "wanted scope not kept");
+        }
+        false
     }
 
     /// Returns true if there is a token to send other than this one.

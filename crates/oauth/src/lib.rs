@@ -33,6 +33,7 @@ mod server_metadata;
 mod settings;
 mod token;
 mod untrusted_url;
+mod wanted_scopes;
 
 #[cfg(test)]
 mod tests;

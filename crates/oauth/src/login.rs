@@ -116,20 +116,56 @@ pub enum LogoutOutcome {
     Forgotten,
 }
 
-/// Finds where the login at a server is, and which scope it asks for. Registers nothing.
+/// Login of before, as the next one at the same server takes it into account.
+struct EarlierLogin {
+    grant: Option<Grant>,
+    /// Scope that calls needed beyond that of the login.
+    wanted_scope: Option<String>,
+}
+
+impl EarlierLogin {
+    /// Reads the login. A damaged one is replaced as a missing one is.
+    fn read(folder: &LoginFolder, target: &LoginTarget) -> Result<Self, FolderError> {
+        let grant = match folder.read_grant(target) {
+            Err(FolderError::Damaged { .. }) => None,
+            read => read?,
+        };
+        Ok(EarlierLogin {
+            grant,
+            wanted_scope: folder.wanted_scope(target)?,
+        })
+    }
+}
+
+/// Finds where the login at a server is, and which scope it asks for: also that which calls needed
+/// since the login before. Registers nothing.
 ///
 /// # Errors
 /// The server cannot be logged in to, or not in this way.
 pub async fn find_login(
     fetcher: &Fetcher,
+    folder: &LoginFolder,
     target: &LoginTarget,
     settings: &OAuthSettings,
     challenge: Option<&BearerChallenge>,
-    before: Option<&Grant>,
 ) -> Result<FoundLogin, LoginError> {
+    let named = target.clone();
+    let earlier = in_folder(folder, move |folder| EarlierLogin::read(folder, &named)).await?;
+    let before = earlier.grant.as_ref();
+    let wanted = earlier.wanted_scope.as_deref();
+    let stepped_up = wanted.map(|scope| BearerChallenge::with_wanted(challenge, scope));
+    let challenge = stepped_up.as_ref().or(challenge);
     let pin = pinned_issuer(settings, before);
     let discovered = discover(fetcher, target, settings, pin, challenge).await?;
-    let scope = choose_scope(&discovered, settings, challenge, before)?;
+    let scope = match choose_scope(&discovered, settings, challenge, before) {
+        Ok(scope) => scope,
+        Err(limit) => {
+            // Said once. Kept, it would refuse every later login, also one without that scope.
+            let named = target.clone();
+            in_folder(folder, move |folder| folder.forget_wanted_scope(&named)).await?;
+            return Err(limit);
+        }
+    };
     let AuthorizationServer {
         issuer,
         authorization_endpoint,
@@ -224,7 +260,13 @@ pub async fn finish_login(
     })?;
     let grant = grant_of(pending, tokens, obtained);
     let (named, written) = (target.clone(), grant.clone());
-    let stored = in_folder(folder, move |folder| folder.write_grant(&named, &written)).await;
+    let stored = in_folder(folder, move |folder| {
+        folder.write_grant(&named, &written)?;
+        // The login has asked for it. If it stays, one more login does.
+        let _ = folder.forget_wanted_scope(&named);
+        Ok(())
+    })
+    .await;
     drop(lock);
     if let Err(failure) = stored {
         // Nobody will know these tokens, which are good for longer than this attempt.

@@ -20,6 +20,7 @@ use crate::pending_files;
 use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 use crate::settings::LoginTarget;
 use crate::token::REFRESH_MAX;
+use crate::wanted_scopes;
 
 /// Wait for another process that refreshes the same login: as long as a slow server may take, and
 /// longer than the write that follows.
@@ -82,15 +83,37 @@ impl LoginFolder {
             .write(&lock, SealedKind::Grant, &path, &names.sealed_name, grant)
     }
 
-    /// Forgets a login. False if there was none.
+    /// Forgets a login, with the scope that its calls need. False if there was none.
     pub fn remove_grant(&self, target: &LoginTarget) -> Result<bool, FolderError> {
-        let path = self.grant_path(&LoginNames::of(target));
+        let names = LoginNames::of(target);
+        let path = self.grant_path(&names);
         // A lock would create the folder.
         if !path.exists() {
             return Ok(false);
         }
         let lock = self.files.lock()?;
+        wanted_scopes::remove(&self.files, &lock, &names)?;
         self.files.remove(&lock, &path)
+    }
+
+    /// Reads the scope that calls of a server need beyond that of its login.
+    pub(crate) fn wanted_scope(&self, target: &LoginTarget) -> Result<Option<String>, FolderError> {
+        wanted_scopes::read(&self.files, &LoginNames::of(target))
+    }
+
+    /// Keeps the scope that a call needs until the next login.
+    pub(crate) fn add_wanted_scope(
+        &self,
+        target: &LoginTarget,
+        scope: &str,
+    ) -> Result<(), FolderError> {
+        wanted_scopes::add(&self.files, &LoginNames::of(target), scope)
+    }
+
+    /// Forgets the scope that calls of a server need.
+    pub(crate) fn forget_wanted_scope(&self, target: &LoginTarget) -> Result<(), FolderError> {
+        let lock = self.files.lock()?;
+        wanted_scopes::remove(&self.files, &lock, &LoginNames::of(target))
     }
 
     /// Reads the version of a grant's file, without decryption. `None` if there is no login. An

@@ -43,7 +43,8 @@ impl ScopeSet {
         }
     }
 
-    fn union(&mut self, other: &ScopeSet) {
+    /// Adds the scopes of another set.
+    pub(crate) fn union(&mut self, other: &ScopeSet) {
         self.extend(other.0.iter().map(String::as_str));
     }
 

@@ -30,6 +30,7 @@ const LISTED_MAX: usize = 1_000;
 pub(crate) enum SealedKind {
     Grant,
     Pending,
+    WantedScope,
 }
 
 impl SealedKind {
@@ -37,6 +38,7 @@ impl SealedKind {
         match self {
             SealedKind::Grant => GRANT_ENDING,
             SealedKind::Pending => "pending",
+            SealedKind::WantedScope => "scope",
         }
     }
 
@@ -45,6 +47,7 @@ impl SealedKind {
         match self {
             SealedKind::Grant => "moongate grants",
             SealedKind::Pending => "moongate pending logins",
+            SealedKind::WantedScope => "moongate wanted scopes",
         }
     }
 }

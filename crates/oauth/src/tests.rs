@@ -122,15 +122,7 @@ impl World {
     }
 
     async fn find(&self, settings: &OAuthSettings) -> Result<FoundLogin, LoginError> {
-        let before = self.folder.read_grant(&self.target()).unwrap();
-        find_login(
-            &self.fetcher,
-            &self.target(),
-            settings,
-            None,
-            before.as_ref(),
-        )
-        .await
+        find_login(&self.fetcher, &self.folder, &self.target(), settings, None).await
     }
 
     async fn begin(&self, settings: &OAuthSettings) -> Result<StartedLogin, LoginError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::connect_options::ConnectOptions;
 use moongate_jsonrpc::message::RpcMessage;
-use moongate_model::{Error, McpErrorKind, Retryable, login_sentence};
+use moongate_model::{Error, McpErrorKind, Retryable, login_command, login_sentence};
 use moongate_transport::LinkError;
 
 /// Converts a link's failure into the error of a call on a connection with these options.
@@ -17,6 +17,10 @@ pub(super) fn from_connection(options: &ConnectOptions, error: &LinkError) -> Er
         LinkError::Status { status: 401, .. } if options.accepts_login => {
             login_error(&options.server)
         }
+        LinkError::Status {
+            challenge: Some(challenge),
+            ..
+        } if options.accepts_login && challenge.wants_more_scope() => scope_error(&options.server),
         error => from_link(&options.server, error),
     }
 }
@@ -24,6 +28,13 @@ pub(super) fn from_connection(options: &ConnectOptions, error: &LinkError) -> Er
 /// Builds the error of a call to a server that needs a login.
 fn login_error(server: &str) -> Error {
     Error::new(McpErrorKind::ServerRefused, login_sentence(server))
+}
+
+/// Builds the error of a call that needs more scope than the login has.
+fn scope_error(server: &str) -> Error {
+    let command = login_command(server);
+    let message = format!("{server} needs a login with more scope for this call: {command}");
+    Error::new(McpErrorKind::ServerRefused, message)
 }
 
 /// Converts a link's failure into the error of a call to `server`.
@@ -130,6 +141,7 @@ mod tests {
     use crate::CallTimeouts;
     use moongate_jsonrpc::json::RawJson;
     use moongate_telemetry::Metrics;
+    use moongate_transport::credential_source::AuthChallenge;
 
     fn options() -> ConnectOptions {
         let minute = Duration::from_secs(60);
@@ -175,6 +187,17 @@ mod tests {
         assert_eq!(
             &*forbidden,
             "Server \"linear\" refused: HTTP status 403: refused"
+        );
+        let mut scope = refusal(403);
+        if let LinkError::Status { challenge, .. } = &mut scope {
+            *challenge = Some(Box::new(AuthChallenge {
+                status: 403,
+                values: vec!["Bearer error=\"insufficient_scope\"".to_owned()],
+            }));
+        }
+        assert_eq!(
+            &*from_connection(&open, &scope).message,
+            "linear needs a login with more scope for this call: moongate login linear"
         );
         let with_header = ConnectOptions {
             accepts_login: false,

@@ -62,6 +62,13 @@ pub struct AuthChallenge {
 }
 
 impl AuthChallenge {
+    /// Returns true if a call was refused because its token has too little scope (RFC 6750, section
+    /// 3.1). Good for a message: whoever acts on it reads the parameters.
+    pub fn wants_more_scope(&self) -> bool {
+        let names_it = |value: &String| value.contains("insufficient_scope");
+        self.status == StatusCode::FORBIDDEN.as_u16() && self.values.iter().any(names_it)
+    }
+
     /// Reads the challenge of a response. `None`: it refuses no credential.
     pub(super) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let refuses = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);

@@ -58,6 +58,11 @@ impl GrantFile {
         }
     }
 
+    /// Keeps the scope that a call needs until the next login.
+    pub(super) fn add_wanted_scope(&self, scope: &str) -> Result<(), FolderError> {
+        self.folder.add_wanted_scope(&self.target, scope)
+    }
+
     /// Writes a grant, unless the file is another than the one of this version. Returns once the
     /// login may be used.
     pub(super) fn replace(&self, before: Option<GrantVersion>, grant: Grant) -> StoredLogin {

@@ -372,6 +372,33 @@ async fn a_refused_token_is_renewed_once() {
 }
 
 #[tokio::test]
+async fn scope_that_calls_need_is_kept_until_a_logout() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
+    let source = fixture.source();
+    let target = fixture.server.target();
+    let sent = header(&source).await;
+    let wanted = || fixture.folder.wanted_scope(&target).unwrap();
+    for (status, scope, expected) in [
+        (401, "other", None),
+        (403, "write", Some("write")),
+        (403, "write", Some("write")),
+        (403, "admin", Some("write admin")),
+    ] {
+        let value = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+        let refusal = AuthChallenge {
+            status,
+            values: vec![value],
+        };
+        // Only a 401 leads to another token.
+        let repeats = source.on_refusal(sent.as_ref(), &refusal).await;
+        assert_eq!(repeats, status == 401, "{scope}");
+        assert_eq!(wanted().as_deref(), expected, "{scope}");
+    }
+    fixture.folder.remove_grant(&target).unwrap();
+    assert_eq!(wanted(), None);
+}
+
+#[tokio::test]
 async fn a_refused_token_that_another_process_has_renewed_is_only_read_again() {
     let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
     let sources = [fixture.source(), fixture.source()];

@@ -157,7 +157,8 @@ async fn a_challenge_leads_to_no_private_address() {
         };
         let settings = OAuthSettings::default();
         let target = world.target();
-        let found = find_login(&world.fetcher, &target, &settings, Some(&challenge), None).await;
+        let (fetcher, folder) = (&world.fetcher, &world.folder);
+        let found = find_login(fetcher, folder, &target, &settings, Some(&challenge)).await;
         assert!(
             matches!(found, Err(LoginError::Fetch { .. })),
             "{address}: {found:?}"

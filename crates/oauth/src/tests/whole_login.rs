@@ -378,13 +378,15 @@ async fn a_login_that_moves_names_both_authorization_servers() {
     let mut before = grant(&world);
     before.issuer = url("https://old.example/tenant");
     let target = world.target();
+    world.folder.remove_grant(&target).unwrap();
     for (before, host, moved_from) in [
         (None, "login.example", None),
         (Some(&before), "127.0.0.1", Some("old.example")),
     ] {
-        let settings = OAuthSettings::default();
-        let found = find_login(&world.fetcher, &target, &settings, None, before);
-        let found = found.await.unwrap();
+        if let Some(before) = before {
+            world.folder.write_grant(&target, before).unwrap();
+        }
+        let found = world.find(&OAuthSettings::default()).await.unwrap();
         assert!(found.is_elsewhere);
         assert_eq!(found.moved_from.as_deref(), moved_from);
         assert_eq!(found.host(), host);
@@ -403,18 +405,11 @@ async fn more_scope_is_asked_for_three_times_in_all() {
         error: Some("insufficient_scope".to_owned()),
         ..BearerChallenge::default()
     };
+    let target = world.target();
     let mut asked = 0;
     loop {
-        let before = grant(&world);
-        let target = world.target();
-        let found = find_login(
-            &world.fetcher,
-            &target,
-            &settings,
-            Some(&challenge),
-            Some(&before),
-        )
-        .await;
+        let (fetcher, folder) = (&world.fetcher, &world.folder);
+        let found = find_login(fetcher, folder, &target, &settings, Some(&challenge)).await;
         let found = match found {
             Ok(found) => found,
             Err(error) => {
@@ -432,6 +427,38 @@ async fn more_scope_is_asked_for_three_times_in_all() {
         asked += 1;
     }
     assert_eq!(asked, 2);
+}
+
+#[tokio::test]
+async fn scope_that_a_call_needed_is_asked_for_by_the_next_login() {
+    let world = World::start().await;
+    let target = world.log_in().await;
+    let settings = OAuthSettings::default();
+    for _ in 0..2 {
+        world.folder.add_wanted_scope(&target, "write").unwrap();
+        let begun = world.begin(&settings).await.unwrap();
+        assert_eq!(begun.pending.scope_asked.as_deref(), Some("write read"));
+        let query = world.good_query(&begun);
+        world.finish(&begun, &query).await.unwrap();
+        assert_eq!(world.folder.wanted_scope(&target).unwrap(), None);
+    }
+    // Three logins did not bring it. That is said once, and keeps no later login out.
+    world.folder.add_wanted_scope(&target, "write").unwrap();
+    let error = world.begin(&settings).await.unwrap_err();
+    assert!(matches!(error, LoginError::StepUpLimit { .. }), "{error}");
+    let begun = world.begin(&settings).await.unwrap();
+    assert_eq!(begun.pending.step_ups, 0);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_login_that_cannot_be_read_is_not_taken_for_none() {
+    let world = World::start().await;
+    // A file where the folder should be.
+    std::fs::write(world.state.path().join("logins"), "").unwrap();
+    let error = world.find(&OAuthSettings::default()).await.unwrap_err();
+    assert!(matches!(error, LoginError::Folder(_)), "{error}");
+    assert!(world.server.lines().is_empty());
 }
 
 #[tokio::test]
