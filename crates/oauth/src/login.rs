@@ -261,19 +261,36 @@ pub async fn finish_login(
     let grant = grant_of(pending, tokens, obtained);
     let (named, written) = (target.clone(), grant.clone());
     let stored = in_folder(folder, move |folder| {
+        // One that cannot be read cannot be revoked either.
+        let replaced = folder.read_grant(&named).unwrap_or_default();
         folder.write_grant(&named, &written)?;
         // The login has asked for it. If it stays, one more login does.
         let _ = folder.forget_wanted_scope(&named);
-        Ok(())
+        Ok(replaced)
     })
     .await;
     drop(lock);
-    if let Err(failure) = stored {
-        // Nobody will know these tokens, which are good for longer than this attempt.
-        revoke_in_time(fetcher, &target, &grant).await;
-        return Err(failure);
+    match stored {
+        Ok(replaced) => {
+            if let Some(replaced) = replaced.filter(|replaced| may_revoke(replaced, &grant)) {
+                revoke_in_time(fetcher, &target, &replaced).await;
+            }
+            Ok(target)
+        }
+        Err(failure) => {
+            // Nobody will know these tokens, which are good for longer than this attempt.
+            revoke_in_time(fetcher, &target, &grant).await;
+            Err(failure)
+        }
     }
-    Ok(target)
+}
+
+/// Returns true if a login can be revoked without harm to the one that has replaced it.
+///
+/// Some authorization servers end all that a person granted to a client with any token of it (RFC
+/// 7009, section 2.1, leaves that to them), so a client that both logins share keeps its tokens.
+fn may_revoke(replaced: &Grant, by: &Grant) -> bool {
+    replaced.issuer != by.issuer || replaced.client.id != by.client.id
 }
 
 /// Locks the refresh of the login that an answer is for, because a refresh of the login before it

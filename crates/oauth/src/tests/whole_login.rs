@@ -362,6 +362,27 @@ async fn each_login_registers_again_and_keeps_its_own_client() {
         .await
         .unwrap();
     assert_eq!(grant(&world).client.id, "second");
+    // The login before is revoked, with its own client.
+    let sent = world.issuer.requests_for("POST /revoke");
+    assert_eq!(sent.len(), 2);
+    let form = parameters(&sent[0].body);
+    let client = form.get("client_id").map(String::as_str);
+    assert_eq!(client, Some("registered"));
+}
+
+#[tokio::test]
+async fn a_login_that_shares_its_client_with_the_next_one_is_not_revoked() {
+    let world = World::start().await;
+    let settings = OAuthSettings {
+        client_id: Some("mine".to_owned()),
+        ..OAuthSettings::default()
+    };
+    for _ in 0..2 {
+        let begun = world.begin(&settings).await.unwrap();
+        let query = world.good_query(&begun);
+        world.finish(&begun, &query).await.unwrap();
+    }
+    assert!(world.issuer.requests_for("POST /revoke").is_empty());
 }
 
 #[tokio::test]
