@@ -1,18 +1,19 @@
-//! `moongate logout`: ends logins at servers. Owns its flags and its words.
+//! `moongate logout`: ends logins at servers. Owns its flags, its question and its words.
 //!
-//! Does not revoke (`moongate_oauth`). Invariant: after exit code 0 there is no login of these
-//! servers on this machine.
+//! Does not revoke (`moongate_oauth`). Invariant: it ends no login that another config may use
+//! without a yes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use moongate_config::Plan;
-use moongate_oauth::{LoginFolder, LoginTarget, Logins, LogoutOutcome, log_out};
+use moongate_oauth::{LoginFolder, LoginTarget, Logins, LogoutOutcome, StoredLogins, log_out};
 use moongate_telemetry::logs;
 use moongate_upstream::ConnectTarget;
 
 use crate::app::logins::logins_of;
+use crate::cli::confirm::{can_ask, confirm};
 use crate::cli::process::{BAD_CONFIG, load_options, print_message, report_unusable};
 use crate::cli::server_choice::find_server;
 
@@ -20,8 +21,14 @@ use crate::cli::server_choice::find_server;
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogoutArgs {
     /// The servers' names in the config
-    #[arg(value_name = "SERVER", required = true)]
+    #[arg(value_name = "SERVER", required_unless_present = "all")]
     servers: Vec<String>,
+    /// End every login in the state folder, also those of other configs
+    #[arg(long, conflicts_with = "servers")]
+    all: bool,
+    /// Do not ask before logins end that another config may use
+    #[arg(long, short = 'y')]
+    yes: bool,
     /// The config with the servers; repeat the flag to let later files override earlier ones
     #[arg(
         long = "config",
@@ -32,8 +39,8 @@ pub struct LogoutArgs {
     config: Vec<PathBuf>,
 }
 
-/// Ends logins. Returns exit code 0 if they are gone, 1 if one is not, 2 for a server that the
-/// config does not have.
+/// Ends logins. Returns exit code 0 if they are gone, 1 if one is not, 2 for a server that neither
+/// the config nor a login has.
 pub async fn run(args: LogoutArgs) -> anyhow::Result<ExitCode> {
     // What is worth knowing is printed.
     logs::start("off", false);
@@ -41,30 +48,181 @@ pub async fn run(args: LogoutArgs) -> anyhow::Result<ExitCode> {
         Ok(loaded) => loaded.plan,
         Err(problems) => return Ok(report_unusable(&problems)),
     };
-    let named: Result<Vec<LogoutServer<'_>>, String> = args
-        .servers
-        .iter()
-        .map(|name| LogoutServer::find(&plan, name))
-        .collect();
-    let servers = match named {
-        Ok(servers) => servers,
+    let logins = logins_of(&plan)?;
+    let choice = match LogoutChoice::make(&args, &plan, logins.folder())? {
+        Ok(choice) => choice,
         Err(error) => {
             print_message(&format!("error: {error}"));
             return Ok(ExitCode::from(BAD_CONFIG));
         }
     };
-    let logins = logins_of(&plan)?;
     let folder = logins
         .folder()
         .context("there is no folder that logins are kept in: see `gateway.state_dir`")?;
-    let mut code = ExitCode::SUCCESS;
-    for server in &servers {
-        if let Err(error) = log_out_of(server, &logins, folder).await {
-            print_message(&format!("error: {}: {error:#}", server.name));
-            code = ExitCode::FAILURE;
+    if !choice.is_agreed(args.yes)? {
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(choice.log_out(&logins, folder).await)
+}
+
+/// Logins to end.
+#[derive(Debug, Default)]
+struct LogoutChoice {
+    targets: Vec<LoginTarget>,
+    /// Servers that cannot have a login.
+    without_login: Vec<String>,
+    /// Files that do not open.
+    damaged: Vec<PathBuf>,
+    /// Question about logins that another config may use.
+    question: Option<String>,
+}
+
+impl LogoutChoice {
+    /// Finds the logins that the flags name. The inner error has words for people about a name that
+    /// nothing has.
+    fn make(
+        args: &LogoutArgs,
+        plan: &Plan,
+        folder: Option<&LoginFolder>,
+    ) -> anyhow::Result<Result<Self, String>> {
+        if args.all {
+            return Ok(Ok(LogoutChoice::of_all(stored_in(folder)?)));
+        }
+        let mut choice = LogoutChoice::default();
+        let mut unsure = Vec::new();
+        for name in &args.servers {
+            let error = match LogoutServer::find(plan, name) {
+                Ok(server) => {
+                    match server.target() {
+                        Some(target) => choice.targets.push(target),
+                        None => choice.without_login.push(name.clone()),
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let mut found = stored_in(folder)?.targets;
+            found.retain(|target| target.server == *name);
+            if found.is_empty() {
+                return Ok(Err(error));
+            }
+            unsure.extend(found);
+        }
+        if !unsure.is_empty() {
+            choice.question = Some(format!(
+                "This config does not have these servers. Another one with the same state folder \
+                 may use their logins:\n{}Log out?",
+                lines_of(&unsure)
+            ));
+        }
+        choice.targets.extend(unsure);
+        Ok(Ok(choice))
+    }
+
+    /// Chooses all logins of a folder.
+    fn of_all(stored: StoredLogins) -> Self {
+        let StoredLogins { targets, damaged } = stored;
+        if targets.is_empty() && damaged.is_empty() {
+            return LogoutChoice::default();
+        }
+        let damaged_lines: String = damaged
+            .iter()
+            .map(|path| format!("  {} (damaged)\n", path.display()))
+            .collect();
+        let question = format!(
+            "These logins end, for every config with this state folder:\n{}{damaged_lines}\
+             Log out of all?",
+            lines_of(&targets)
+        );
+        LogoutChoice {
+            targets,
+            damaged,
+            question: Some(question),
+            ..LogoutChoice::default()
         }
     }
-    Ok(code)
+
+    /// Asks the question, if there is one.
+    fn is_agreed(&self, is_sure: bool) -> anyhow::Result<bool> {
+        match &self.question {
+            None => Ok(true),
+            Some(_) if is_sure => Ok(true),
+            Some(question) if can_ask() => confirm(question),
+            Some(question) => {
+                bail!("{question} There is no terminal to ask on: pass --yes if this is right")
+            }
+        }
+    }
+
+    /// Ends the logins, and prints how each ended.
+    async fn log_out(self, logins: &Logins, folder: &LoginFolder) -> ExitCode {
+        let mut code = ExitCode::SUCCESS;
+        if self.targets.is_empty() && self.damaged.is_empty() && self.without_login.is_empty() {
+            print_message("there are no logins");
+        }
+        for name in &self.without_login {
+            print_message(&describe_outcome(name, LogoutOutcome::NotLoggedIn, ""));
+        }
+        for target in &self.targets {
+            if let Err(error) = log_out_of(target, logins, folder).await {
+                print_message(&format!("error: {}: {error:#}", target.server));
+                code = ExitCode::FAILURE;
+            }
+        }
+        for path in &self.damaged {
+            let path_text = path.display();
+            match folder.remove_damaged(path) {
+                Ok(_) => print_message(&format!("{path_text}: removed, but nothing was revoked.")),
+                Err(error) => {
+                    print_message(&format!("error: {error}"));
+                    code = ExitCode::FAILURE;
+                }
+            }
+        }
+        for other in self.others_in(folder) {
+            print_message(&format!(
+                "{}: its login for {} stays; `moongate logout --all` ends every login.",
+                other.server,
+                shown_url(&other)
+            ));
+        }
+        code
+    }
+
+    /// Finds logins of the same names for other URLs.
+    fn others_in(&self, folder: &LoginFolder) -> Vec<LoginTarget> {
+        // Only a hint: whatever fails here was reported above.
+        let mut others = folder.stored_logins().unwrap_or_default().targets;
+        others.retain(|stored| {
+            let is_named = |target: &LoginTarget| target.server == stored.server;
+            self.targets.iter().any(is_named) && !self.targets.contains(stored)
+        });
+        others
+    }
+}
+
+/// Lists the logins of a folder, if there is one.
+fn stored_in(folder: Option<&LoginFolder>) -> anyhow::Result<StoredLogins> {
+    match folder {
+        Some(folder) => Ok(folder.stored_logins()?),
+        None => Ok(StoredLogins::default()),
+    }
+}
+
+/// Lists logins, one a line.
+fn lines_of(targets: &[LoginTarget]) -> String {
+    targets
+        .iter()
+        .map(|target| format!("  {} at {}\n", target.server, shown_url(target)))
+        .collect()
+}
+
+/// Returns the URL of a login without its query, which may have a key.
+fn shown_url(target: &LoginTarget) -> String {
+    let mut url = target.url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    logs::redact(url.as_str())
 }
 
 /// Server whose login ends.
@@ -96,6 +254,20 @@ impl<'a> LogoutServer<'a> {
     }
 }
 
+impl LogoutServer<'_> {
+    /// Returns what a login at the server is for. `None`: it has no URL. The login may be from a
+    /// time when the server had another credential.
+    fn target(&self) -> Option<LoginTarget> {
+        let ConnectTarget::Http { url, .. } = self.connect else {
+            return None;
+        };
+        Some(LoginTarget {
+            server: self.name.to_owned(),
+            url: url.clone(),
+        })
+    }
+}
+
 /// True if a URL may have a reference, as those of disabled servers do. The login would be looked
 /// for under another URL than it has. A path has the brace in percent encoding.
 fn has_reference(connect: &ConnectTarget) -> bool {
@@ -106,27 +278,18 @@ fn has_reference(connect: &ConnectTarget) -> bool {
     url.contains("${") || url.contains("$%7B")
 }
 
-/// Ends the login at one server. It may be from a time when the server had another credential.
+/// Ends one login.
 async fn log_out_of(
-    server: &LogoutServer<'_>,
+    target: &LoginTarget,
     logins: &Logins,
     folder: &LoginFolder,
 ) -> anyhow::Result<()> {
-    let name = server.name;
-    let ConnectTarget::Http { url, .. } = server.connect else {
-        print_message(&describe_outcome(name, LogoutOutcome::NotLoggedIn, ""));
-        return Ok(());
-    };
-    let target = LoginTarget {
-        server: name.to_owned(),
-        url: url.clone(),
-    };
     // Before the logout, which forgets it. A damaged login can go, too.
-    let grant = folder.read_grant(&target).unwrap_or_default();
-    let issuer = grant.map_or_else(|| url.clone(), |grant| grant.issuer);
-    let outcome = log_out(logins.fetcher(), folder, &target).await?;
+    let grant = folder.read_grant(target).unwrap_or_default();
+    let issuer = grant.map_or_else(|| target.url.clone(), |grant| grant.issuer);
+    let outcome = log_out(logins.fetcher(), folder, target).await?;
     let host = issuer.host_str().unwrap_or_default();
-    print_message(&describe_outcome(name, outcome, host));
+    print_message(&describe_outcome(&target.server, outcome, host));
     Ok(())
 }
 
@@ -145,7 +308,9 @@ fn describe_outcome(server: &str, outcome: LogoutOutcome, host: &str) -> String 
 mod tests {
     use std::collections::BTreeMap;
 
+    use jiff::Timestamp;
     use moongate_config::LoadOptions;
+    use moongate_oauth::{ClientAuthMethod, ClientIdentity, Grant, SecretText};
 
     use super::*;
 
@@ -178,6 +343,85 @@ mod tests {
             assert!(error.contains("its URL is not known"), "{url}: {error}");
             assert!(error.contains("`moongate enable a`"), "{url}: {error}");
         }
+    }
+
+    fn target(server: &str, url: &str) -> LoginTarget {
+        LoginTarget {
+            server: server.to_owned(),
+            url: url.parse().unwrap(),
+        }
+    }
+
+    /// Folder with logins of these servers.
+    fn folder_with(targets: &[LoginTarget]) -> (tempfile::TempDir, LoginFolder) {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LoginFolder::open(dir.path()).unwrap();
+        let url = |text: &str| url::Url::parse(text).unwrap();
+        let grant = Grant {
+            issuer: url("https://auth.example.com"),
+            token_endpoint: url("https://auth.example.com/token"),
+            revocation_endpoint: None,
+            client: ClientIdentity {
+                id: "client".to_owned(),
+                secret: None,
+                method: ClientAuthMethod::None,
+                redirect: url("http://127.0.0.1:8080/"),
+            },
+            scope_asked: None,
+            resource: None,
+            access: SecretText::new("access"),
+            refresh: None,
+            obtained: Timestamp::now(),
+            expires: None,
+            renewal: 0,
+            ended: false,
+            step_ups: 0,
+        };
+        for target in targets {
+            folder.write_grant(target, &grant).unwrap();
+        }
+        (dir, folder)
+    }
+
+    fn args(servers: &[&str]) -> LogoutArgs {
+        LogoutArgs {
+            servers: servers.iter().map(|&name| name.to_owned()).collect(),
+            all: servers.is_empty(),
+            yes: false,
+            config: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn only_logins_of_this_config_end_without_a_question() {
+        let here = target("a", "https://a.example/mcp");
+        let elsewhere = target("a", "https://other.example/mcp?key=hush");
+        let removed = target("b", "https://b.example/mcp");
+        let stored = [here.clone(), elsewhere.clone(), removed.clone()];
+        let (_dir, folder) = folder_with(&stored);
+        let plan = plan("[servers.a]\nurl = 'https://a.example/mcp'\n");
+        let make = |args: &LogoutArgs| LogoutChoice::make(args, &plan, Some(&folder)).unwrap();
+        let own = make(&args(&["a"])).unwrap();
+        assert_eq!(own.targets, [here.clone()]);
+        assert_eq!(own.question, None);
+        assert_eq!(own.others_in(&folder), [elsewhere]);
+        let gone = make(&args(&["a", "b"])).unwrap();
+        assert_eq!(gone.targets, [here, removed]);
+        let question = gone.question.unwrap();
+        assert!(
+            question.contains("b at https://b.example/mcp"),
+            "{question}"
+        );
+        assert!(!question.contains("a at"), "{question}");
+        let error = make(&args(&["c"])).unwrap_err();
+        assert!(error.contains("there is no server"), "{error}");
+        let all = make(&args(&[])).unwrap();
+        assert_eq!(all.targets, stored);
+        let question = all.question.unwrap();
+        assert!(
+            question.contains("a at https://other.example/mcp\n"),
+            "{question}"
+        );
     }
 
     #[test]

@@ -14,9 +14,7 @@ const SERVER_LEN: usize = 64;
 
 /// Names of a login.
 pub(crate) struct LoginNames {
-    /// Name that its file is sealed under: the whole target.
-    pub(crate) sealed_name: String,
-    /// File name without its ending.
+    /// File name without its ending, which the file is sealed under, too.
     pub(crate) stem: String,
 }
 
@@ -24,7 +22,7 @@ impl LoginNames {
     /// Names the login of a server.
     pub(crate) fn of(target: &LoginTarget) -> Self {
         // No URL has a NUL, so the two do not run together.
-        let sealed_name = format!("{}\0{}", target.server, target.url);
+        let whole = format!("{}\0{}", target.server, target.url);
         let server: String = target
             .server
             .chars()
@@ -32,8 +30,8 @@ impl LoginNames {
             .take(SERVER_LEN)
             .collect();
         // The server is in the digest, too: some file systems do not distinguish cases.
-        let stem = format!("{server}-{}", hex_digest(&sealed_name, DIGEST_LEN));
-        LoginNames { sealed_name, stem }
+        let stem = format!("{server}-{}", hex_digest(&whole, DIGEST_LEN));
+        LoginNames { stem }
     }
 }
 

@@ -49,7 +49,7 @@ pub use grant::{ClientAuthMethod, ClientIdentity, Grant};
 pub use grant_source::GrantSource;
 pub use login::{FoundLogin, LogoutOutcome, StartedLogin, find_login, finish_login, log_out};
 pub use login_error::LoginError;
-pub use login_folder::{GrantVersion, LoginFolder, RefreshLock};
+pub use login_folder::{GrantVersion, LoginFolder, RefreshLock, StoredLogins};
 pub use registration::choose_client;
 pub use root_secret::{RootSecret, SecretError};
 pub use row_seal::RowSeal;

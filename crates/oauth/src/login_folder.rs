@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moongate_platform::foreign_file;
+use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::authorization::PendingLogin;
 use crate::file_lock::FileLock;
@@ -46,6 +48,32 @@ pub struct RefreshLock {
     _lock: FileLock,
 }
 
+/// Logins that a folder has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredLogins {
+    /// Servers of the logins, in order.
+    pub targets: Vec<LoginTarget>,
+    /// Files that do not open, so that nobody knows whose logins they are.
+    pub damaged: Vec<PathBuf>,
+}
+
+/// Grant with the server that it is for. Sealed on disk.
+#[derive(Serialize, Deserialize)]
+struct StoredGrant {
+    server: String,
+    url: Url,
+    grant: Grant,
+}
+
+impl StoredGrant {
+    fn target(&self) -> LoginTarget {
+        LoginTarget {
+            server: self.server.clone(),
+            url: self.url.clone(),
+        }
+    }
+}
+
 impl LoginFolder {
     /// Opens the logins of a state folder. Creates nothing until the first write. Fails if there
     /// are logins that the folder's secret can't open, because it is missing or unfit.
@@ -61,13 +89,14 @@ impl LoginFolder {
     pub fn read_grant(&self, target: &LoginTarget) -> Result<Option<Grant>, FolderError> {
         let names = LoginNames::of(target);
         let path = self.grant_path(&names);
-        match self
+        let read = self
             .files
-            .read(SealedKind::Grant, &path, &names.sealed_name)?
-        {
+            .read::<StoredGrant>(SealedKind::Grant, &path, &names.stem)?;
+        match read {
             SealedFile::Absent => Ok(None),
-            SealedFile::Intact(grant) => Ok(Some(grant)),
-            SealedFile::Damaged => Err(FolderError::Damaged {
+            // The stem is shorter than the target, so it alone does not prove whose login it is.
+            SealedFile::Intact(stored) if stored.target() == *target => Ok(Some(stored.grant)),
+            SealedFile::Intact(_) | SealedFile::Damaged => Err(FolderError::Damaged {
                 path,
                 server: target.server.clone(),
             }),
@@ -78,9 +107,40 @@ impl LoginFolder {
     pub fn write_grant(&self, target: &LoginTarget, grant: &Grant) -> Result<(), FolderError> {
         let names = LoginNames::of(target);
         let path = self.grant_path(&names);
+        let stored = StoredGrant {
+            server: target.server.clone(),
+            url: target.url.clone(),
+            grant: grant.clone(),
+        };
         let lock = self.files.lock()?;
         self.files
-            .write(&lock, SealedKind::Grant, &path, &names.sealed_name, grant)
+            .write(&lock, SealedKind::Grant, &path, &names.stem, &stored)
+    }
+
+    /// Lists the logins of all configs that use this folder.
+    pub fn stored_logins(&self) -> Result<StoredLogins, FolderError> {
+        let mut found = StoredLogins::default();
+        for path in self.files.list(SealedKind::Grant)? {
+            let stem = path.file_stem().unwrap_or_default();
+            let stem = stem.to_string_lossy().into_owned();
+            match self
+                .files
+                .read::<StoredGrant>(SealedKind::Grant, &path, &stem)?
+            {
+                SealedFile::Absent => {}
+                SealedFile::Intact(stored) => found.targets.push(stored.target()),
+                SealedFile::Damaged => found.damaged.push(path),
+            }
+        }
+        found.targets.sort_unstable();
+        found.damaged.sort_unstable();
+        Ok(found)
+    }
+
+    /// Removes a damaged file that was listed. False if it is gone already.
+    pub fn remove_damaged(&self, path: &Path) -> Result<bool, FolderError> {
+        let lock = self.files.lock()?;
+        self.files.remove(&lock, path)
     }
 
     /// Forgets a login, with the scope that its calls need. False if there was none.

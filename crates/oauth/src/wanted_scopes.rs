@@ -22,7 +22,7 @@ struct WantedScope {
 pub(crate) fn read(files: &SealedFiles, names: &LoginNames) -> Result<Option<String>, FolderError> {
     let kind = SealedKind::WantedScope;
     let path = files.path(kind, &names.stem);
-    let read = files.read::<WantedScope>(kind, &path, &names.sealed_name)?;
+    let read = files.read::<WantedScope>(kind, &path, &names.stem)?;
     Ok(match read {
         SealedFile::Intact(wanted) => Some(wanted.scope),
         SealedFile::Absent | SealedFile::Damaged => None,
@@ -44,13 +44,7 @@ pub(crate) fn add(files: &SealedFiles, names: &LoginNames, scope: &str) -> Resul
     }
     let kind = SealedKind::WantedScope;
     let path = files.path(kind, &names.stem);
-    files.write(
-        &lock,
-        kind,
-        &path,
-        &names.sealed_name,
-        &WantedScope { scope },
-    )
+    files.write(&lock, kind, &path, &names.stem, &WantedScope { scope })
 }
 
 /// Forgets the scope that calls need.

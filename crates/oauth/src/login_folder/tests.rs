@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
-use url::Url;
 
 use crate::authorization::tests::pending as any_pending;
 use crate::grant::{ClientAuthMethod, ClientIdentity};
@@ -148,6 +147,31 @@ fn a_changed_url_or_name_finds_nothing() {
         assert!(!logins.remove_grant(&other).unwrap());
     }
     assert!(logins.read_grant(&target()).unwrap().is_some());
+}
+
+#[test]
+fn the_logins_of_all_configs_are_listed() {
+    let (_dir, state, logins) = folder();
+    assert_eq!(logins.stored_logins().unwrap(), StoredLogins::default());
+    let earlier = LoginTarget {
+        url: url("https://linear.example/sse"),
+        ..target()
+    };
+    let broken = LoginTarget {
+        server: "broken".to_owned(),
+        ..target()
+    };
+    logins.write_grant(&broken, &grant("x")).unwrap();
+    let damaged = grant_file(&state);
+    fs::write(&damaged, "damaged").unwrap();
+    for target in [&target(), &earlier] {
+        logins.write_grant(target, &grant("x")).unwrap();
+    }
+    let found = logins.stored_logins().unwrap();
+    assert_eq!(found.targets, [earlier, target()]);
+    assert_eq!(found.damaged, [damaged.clone()]);
+    assert!(logins.remove_damaged(&damaged).unwrap());
+    assert!(!logins.remove_damaged(&damaged).unwrap());
 }
 
 #[test]
