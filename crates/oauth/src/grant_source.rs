@@ -10,6 +10,7 @@ mod retry_pause;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
@@ -26,10 +27,10 @@ use tokio_util::task::TaskTracker;
 use crate::challenge::BearerChallenge;
 use crate::folder_error::FolderError;
 use crate::grant::Grant;
-use crate::grant_source::grant_file::{GrantFile, StoredLogin};
+use crate::grant_source::grant_file::{GrantFile, RenewalLock, StoredLogin};
 use crate::grant_source::held_grant::{GrantStage, HeldGrant, HeldLogin};
 use crate::grant_source::retry_pause::RetryPause;
-use crate::login_folder::{LoginFolder, RefreshLock};
+use crate::login_folder::LoginFolder;
 use crate::settings::LoginTarget;
 use crate::token::{self, TokenFailure, TokenSet};
 
@@ -51,6 +52,8 @@ struct GrantState {
     /// Locked by a renewal, and by a write of what a renewal could not write.
     renewing: tokio::sync::Mutex<()>,
     pause: Mutex<RetryPause>,
+    /// Pause while the disk cannot take a renewed login and the old token lives.
+    disk_pause: Mutex<RetryPause>,
     has_background_renewal: AtomicBool,
     has_saver: AtomicBool,
     problems: Mutex<LoginProblems>,
@@ -116,6 +119,7 @@ impl GrantSource {
             held: ArcSwap::from_pointee(nothing),
             renewing: tokio::sync::Mutex::new(()),
             pause: Mutex::default(),
+            disk_pause: Mutex::default(),
             has_background_renewal: AtomicBool::new(false),
             has_saver: AtomicBool::new(false),
             problems: Mutex::default(),
@@ -250,8 +254,8 @@ impl GrantState {
 
     /// Starts a renewal, unless one runs or the last one failed a moment ago.
     fn renew_in_background(self: &Arc<Self>) {
-        if self.pause.lock().is_active() || self.has_background_renewal.swap(true, Ordering::AcqRel)
-        {
+        let is_paused = self.pause.lock().is_active() || self.disk_pause.lock().is_active();
+        if is_paused || self.has_background_renewal.swap(true, Ordering::AcqRel) {
             return;
         }
         let state = self.clone();
@@ -293,6 +297,17 @@ impl GrantState {
         if self.renewals.is_closed() {
             return;
         }
+        let state = self.clone();
+        let reserving = spawn_blocking(move || state.file.reserve_space(lock));
+        let lock = match reserving.await {
+            Ok(lock) => lock,
+            Err(failure) => return self.pause_after(describe(&failure)),
+        };
+        // The refresh token may be good once. If the new one were in memory alone, another process
+        // would send the old one again, for which some authorization servers end the login.
+        if let Some(failure) = lock.failure.as_ref().filter(|_| reason.can_wait(grant)) {
+            return self.pause_for_disk(failure);
+        }
         let grant = &grant.grant;
         let obtained = Timestamp::now();
         match token::refresh(&self.fetcher, &self.target, grant).await {
@@ -316,7 +331,7 @@ impl GrantState {
     }
 
     /// Takes the lock over all processes, and reads what the process before has written. Blocks.
-    fn lock_and_reload(&self) -> Result<Option<RefreshLock>, FolderError> {
+    fn lock_and_reload(&self) -> Result<RenewalLock, FolderError> {
         let lock = self.file.lock()?;
         if self.file.version()? != self.held.load().version {
             let read = self.file.read()?;
@@ -326,12 +341,13 @@ impl GrantState {
     }
 
     /// Writes a grant that follows on `before`, and then uses it.
-    async fn store(self: &Arc<Self>, lock: Option<RefreshLock>, before: &HeldLogin, grant: Grant) {
+    async fn store(self: &Arc<Self>, mut lock: RenewalLock, before: &HeldLogin, grant: Grant) {
         let state = self.clone();
         let version = before.version;
         // Held here as well: should the write panic, the token is still in memory.
         let unwritten = grant.clone();
         let writing = spawn_blocking(move || {
+            lock.free_space();
             let stored = state.file.replace(version, grant);
             drop(lock);
             stored
@@ -435,6 +451,17 @@ impl GrantState {
     /// Records that a renewal failed, and that the next one waits.
     fn pause_after(&self, cause: String) {
         let pause = self.pause.lock().start();
+        self.report_pause(pause, cause);
+    }
+
+    /// Records that a renewal waits for the disk, at most while the old token lives.
+    fn pause_for_disk(&self, failure: &FolderError) {
+        let pause = self.disk_pause.lock().start();
+        let cause = format!("a renewed login cannot be written to disk: {failure}");
+        self.report_pause(pause, cause);
+    }
+
+    fn report_pause(&self, pause: Duration, cause: String) {
         let server = &self.target.server;
         tracing::warn!(server, cause, ?pause, "login renewal failed");
         self.problems.lock().renewal = Some(cause);
@@ -442,6 +469,7 @@ impl GrantState {
 
     fn end_pause(&self) {
         *self.pause.lock() = RetryPause::default();
+        *self.disk_pause.lock() = RetryPause::default();
         self.problems.lock().renewal = None;
     }
 
@@ -459,6 +487,14 @@ impl GrantState {
 }
 
 impl RenewalReason {
+    /// Returns true if the token of a login is still good without the renewal.
+    fn can_wait(&self, grant: &HeldGrant) -> bool {
+        match self {
+            RenewalReason::Due => grant.stage(Timestamp::now()) == GrantStage::Due,
+            RenewalReason::Refused(_) => false,
+        }
+    }
+
     /// Returns true if a login should be renewed for this reason.
     fn holds(&self, held: &HeldLogin) -> bool {
         let Some(grant) = &held.grant else {

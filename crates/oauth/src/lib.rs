@@ -23,6 +23,7 @@ mod login_error;
 mod login_folder;
 mod pending_files;
 mod registration;
+mod reserved_space;
 mod resource_metadata;
 mod root_secret;
 mod row_seal;

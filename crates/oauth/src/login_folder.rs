@@ -19,6 +19,7 @@ use crate::file_names::LoginNames;
 use crate::folder_error::FolderError;
 use crate::grant::Grant;
 use crate::pending_files;
+use crate::reserved_space::ReservedSpace;
 use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 use crate::settings::LoginTarget;
 use crate::token::REFRESH_MAX;
@@ -218,6 +219,12 @@ impl LoginFolder {
             Ok(lock) => Ok(RefreshLock { _lock: lock }),
             Err(failure) => Err(FolderError::of_lock(&path, failure)),
         }
+    }
+
+    /// Takes space on disk for the grant of a login. The caller has the lock of its refresh.
+    pub(crate) fn reserve_space(&self, target: &LoginTarget) -> Result<ReservedSpace, FolderError> {
+        let lock = self.files.lock()?;
+        ReservedSpace::take(&self.files, &lock, &LoginNames::of(target))
     }
 
     fn grant_path(&self, names: &LoginNames) -> PathBuf {

@@ -100,6 +100,11 @@ impl SealedFiles {
         self.folder.join(format!("{stem}.lock"))
     }
 
+    /// Returns the path of the file that keeps space for a login.
+    pub(crate) fn space_path(&self, stem: &str) -> PathBuf {
+        self.folder.join(format!("{stem}.space"))
+    }
+
     /// Locks the folder for a write. Creates the folder if need be.
     pub(crate) fn lock(&self) -> Result<FileLock, FolderError> {
         let path = self.folder.join("lock");
@@ -140,7 +145,7 @@ impl SealedFiles {
     /// Seals a value under a name, and replaces its file. Returns once it is on disk.
     pub(crate) fn write<T: Serialize>(
         &self,
-        _lock: &FileLock,
+        lock: &FileLock,
         kind: SealedKind,
         path: &Path,
         name: &str,
@@ -155,8 +160,17 @@ impl SealedFiles {
                 path: path.to_owned(),
             });
         }
-        durable_file::write(path, sealed.as_bytes())
-            .map_err(|cause| FolderError::of_io(path, cause))
+        self.write_plain(lock, path, sealed.as_bytes())
+    }
+
+    /// Replaces a file by bytes as they are. Returns once it is on disk.
+    pub(crate) fn write_plain(
+        &self,
+        _lock: &FileLock,
+        path: &Path,
+        bytes: &[u8],
+    ) -> Result<(), FolderError> {
+        durable_file::write(path, bytes).map_err(|cause| FolderError::of_io(path, cause))
     }
 
     /// Removes a file. False if there was none. Returns once it is gone from the disk.

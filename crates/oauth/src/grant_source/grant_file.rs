@@ -7,6 +7,7 @@ use crate::folder_error::FolderError;
 use crate::grant::Grant;
 use crate::grant_source::held_grant::{HeldGrant, HeldLogin};
 use crate::login_folder::{GrantVersion, LoginFolder, RefreshLock};
+use crate::reserved_space::ReservedSpace;
 use crate::settings::LoginTarget;
 
 /// File of one login. All methods block.
@@ -14,6 +15,23 @@ use crate::settings::LoginTarget;
 pub(super) struct GrantFile {
     folder: LoginFolder,
     target: LoginTarget,
+}
+
+/// Lock of one renewal over all processes, with the space for what it brings.
+#[derive(Default)]
+pub(super) struct RenewalLock {
+    /// Before the lock, so that it is free when the next renewal takes its own.
+    space: Option<ReservedSpace>,
+    _lock: Option<RefreshLock>,
+    /// Reason why the renewed login could not be written.
+    pub(super) failure: Option<FolderError>,
+}
+
+impl RenewalLock {
+    /// Frees the space, for the write that it was kept for.
+    pub(super) fn free_space(&mut self) {
+        drop(self.space.take());
+    }
 }
 
 /// Login after an attempt to write it.
@@ -47,14 +65,38 @@ impl GrantFile {
         })
     }
 
-    /// Locks the refresh over all processes. `None`: there is no lock in a folder that cannot be
-    /// written, and without a renewal the login would be lost. Any other failure may pass, and a
-    /// renewal without the lock could use a refresh token that another process uses, too.
-    pub(super) fn lock(&self) -> Result<Option<RefreshLock>, FolderError> {
+    /// Locks the refresh over all processes. There is no lock in a folder that cannot be written,
+    /// and without a renewal the login would be lost. Any other failure may pass, and a renewal
+    /// without the lock could use a refresh token that another process uses, too.
+    pub(super) fn lock(&self) -> Result<RenewalLock, FolderError> {
+        let nothing = RenewalLock::default();
         match self.folder.lock_refresh(&self.target) {
-            Ok(lock) => Ok(Some(lock)),
-            Err(failure) if failure.forbids_writes() => Ok(None),
+            Ok(lock) => Ok(RenewalLock {
+                _lock: Some(lock),
+                ..nothing
+            }),
+            Err(failure) if failure.forbids_writes() => Ok(RenewalLock {
+                failure: Some(failure),
+                ..nothing
+            }),
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// Takes the space for a renewed login, before its request is sent.
+    pub(super) fn reserve_space(&self, lock: RenewalLock) -> RenewalLock {
+        if lock.failure.is_some() {
+            return lock;
+        }
+        match self.folder.reserve_space(&self.target) {
+            Ok(space) => RenewalLock {
+                space: Some(space),
+                ..lock
+            },
+            Err(failure) => RenewalLock {
+                failure: Some(failure),
+                ..lock
+            },
         }
     }
 

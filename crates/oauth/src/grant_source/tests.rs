@@ -3,7 +3,6 @@
 mod token_server;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use moongate_transport::credential_source::{CredentialDirectory, CredentialTarget};
@@ -354,6 +353,28 @@ async fn a_token_that_cannot_be_written_is_used_and_written_later() {
     }
     assert_eq!(fixture.stored().access.expose(), "access-1");
     assert_eq!(fixture.server.count(), 1);
+}
+
+#[tokio::test]
+async fn a_token_that_lives_is_not_renewed_while_the_disk_is_full() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 50).await;
+    let source = fixture.source();
+    let in_the_way = fixture.block_writes();
+    assert_eq!(token(&source).await, "Bearer access-0");
+    while source.problem().is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let problem = source.problem().unwrap();
+    assert!(problem.contains("cannot be written to disk"), "{problem}");
+    assert_eq!(fixture.server.count(), 0);
+    std::fs::remove_dir_all(in_the_way).unwrap();
+    advance(5).await;
+    wait_for(&source, "Bearer access-1").await;
+    assert_eq!(fixture.stored().access.expose(), "access-1");
+    assert_eq!(source.problem(), None);
+    let entries = std::fs::read_dir(fixture.state_folder.join("logins")).unwrap();
+    let mut paths = entries.map(|entry| entry.unwrap().path());
+    assert!(paths.all(|path| path.extension() != Some("space".as_ref())));
 }
 
 #[tokio::test]
