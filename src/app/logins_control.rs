@@ -241,7 +241,7 @@ impl LoginControl for GatewayLogins {
         // First, because it reads the file that may have the problem.
         let state = logins.login_state(server);
         let view = LoginView {
-            problem: logins.problem(server),
+            problem: logins.problem(server).map(|problem| problem.cause),
             ..LoginView::default()
         };
         Some(match state {

@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
+use crate::app::doctor::LoginTrouble;
 use crate::app::file_digests::{FileDigests, WatchedFiles};
 use crate::app::logins::login_servers;
 use crate::app::plan_diff::{self, applicable, diff_plans};
@@ -161,6 +162,17 @@ struct RunningPlan {
 }
 
 impl ConfigReloader {
+    /// Returns the problems of the servers' logins. Reads their files, and blocks for as long.
+    pub(crate) fn login_problems(&self) -> Vec<LoginTrouble> {
+        let problems = self.targets.logins.iter().flat_map(|it| it.problems());
+        problems
+            .map(|(server, problem)| LoginTrouble {
+                server: Some(server),
+                problem,
+            })
+            .collect()
+    }
+
     pub(super) fn new(plan: Plan, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
         let metrics = parts.shared.metrics.clone();
         metrics.config.reloaded_at.set(now());

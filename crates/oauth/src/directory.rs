@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use crate::command_source::CommandSource;
 use crate::grant_source::{GrantSource, LoginFacts};
 use crate::login_folder::LoginFolder;
+use crate::login_problem::{LoginProblem, LoginProblemKind};
 use crate::settings::{LoginTarget, ServerAuth};
 use crate::token::REFRESH_MAX;
 
@@ -224,10 +225,30 @@ impl Logins {
     }
 
     /// Returns what keeps a server's login from being read, renewed or written to disk.
-    pub fn problem(&self, server: &str) -> Option<String> {
-        match &self.servers.load().get(server)?.source {
+    pub fn problem(&self, server: &str) -> Option<LoginProblem> {
+        self.problem_of(&self.servers.load().get(server)?.source)
+    }
+
+    /// Returns the problems of all servers. Reads their files first, and blocks for as long as that
+    /// takes.
+    pub fn problems(&self) -> Vec<(String, LoginProblem)> {
+        let servers = self.servers.load();
+        let problems = servers.iter().filter_map(|(name, entry)| {
+            if let EntrySource::Grant(source) = &entry.source {
+                source.reload();
+            }
+            Some((name.clone(), self.problem_of(&entry.source)?))
+        });
+        problems.collect()
+    }
+
+    fn problem_of(&self, source: &EntrySource) -> Option<LoginProblem> {
+        match source {
             EntrySource::Grant(source) => source.problem(),
-            EntrySource::Missing => self.folder_problem.clone(),
+            EntrySource::Missing => self.folder_problem.clone().map(|cause| LoginProblem {
+                kind: LoginProblemKind::Folder,
+                cause,
+            }),
             EntrySource::Command(_) => None,
         }
     }
@@ -544,9 +565,11 @@ mod tests {
         assert_eq!(logins.login_state("linear"), LoginState::None);
         assert_eq!(logins.login_state("github"), LoginState::None);
         assert_eq!(logins.problem("linear"), None);
-        let reason = Some("a reason".to_owned());
-        let logins = logins.with_folder_problem(reason.clone());
-        assert_eq!(logins.problem("linear"), reason);
+        let logins = logins.with_folder_problem(Some("a reason".to_owned()));
+        let problem = logins.problem("linear").unwrap();
+        assert_eq!(problem.cause, "a reason");
+        let problems = logins.problems();
+        assert_eq!(problems, [("linear".to_owned(), problem)]);
         assert_eq!(logins.problem("github"), None);
         let others = logins.of_others(vec![oauth("sentry")]);
         assert_eq!(others.problem("sentry"), reason);

@@ -31,6 +31,7 @@ use crate::grant_source::grant_file::{GrantFile, RenewalLock, StoredLogin};
 use crate::grant_source::held_grant::{GrantStage, HeldGrant, HeldLogin};
 use crate::grant_source::retry_pause::RetryPause;
 use crate::login_folder::LoginFolder;
+use crate::login_problem::{LoginProblem, LoginProblemKind};
 use crate::settings::LoginTarget;
 use crate::token::{self, TokenFailure, TokenSet};
 
@@ -64,8 +65,8 @@ struct GrantState {
 /// Problems that the operator should see.
 #[derive(Default)]
 struct LoginProblems {
-    file: Option<String>,
-    renewal: Option<String>,
+    file: Option<LoginProblem>,
+    renewal: Option<LoginProblem>,
 }
 
 /// Reason for a renewal.
@@ -137,7 +138,7 @@ impl GrantSource {
     }
 
     /// Returns what keeps the login from being renewed or written to disk.
-    pub fn problem(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<LoginProblem> {
         let problems = self.state.problems.lock();
         problems.file.clone().or_else(|| problems.renewal.clone())
     }
@@ -206,7 +207,8 @@ impl GrantState {
         match &held.grant {
             Some(grant) if grant.stage(now) == GrantStage::Expired => {
                 let problem = self.problems.lock().renewal.clone();
-                let cause = problem.unwrap_or_else(|| "the new token has expired".to_owned());
+                let cause = problem.map(|problem| problem.cause);
+                let cause = cause.unwrap_or_else(|| "the new token has expired".to_owned());
                 Err(LinkError::Unreachable(format!(
                     "the login at {} cannot be renewed: {cause}",
                     self.target.server
@@ -357,7 +359,8 @@ impl GrantState {
             Err(failure) => {
                 let grant = Some(HeldGrant::unsaved(unwritten));
                 self.held.store(Arc::new(HeldLogin { grant, version }));
-                self.set_file_problem(Some(describe(&failure)));
+                let problem = LoginProblem::memory_only(describe(&failure));
+                self.set_file_problem(Some(problem));
             }
         }
         self.save_later();
@@ -366,7 +369,9 @@ impl GrantState {
     /// Uses a login from now on.
     fn hold(&self, stored: StoredLogin) {
         let problem = stored.failure.map(|failure| {
-            format!("the renewed login is in memory alone and ends with this process: {failure}")
+            LoginProblem::memory_only(format!(
+                "the renewed login is in memory alone and ends with this process: {failure}"
+            ))
         });
         self.held.store(Arc::new(stored.login));
         self.set_file_problem(problem);
@@ -434,7 +439,7 @@ impl GrantState {
                     self.end_pause();
                 }
             }
-            Err(failure) => self.set_file_problem(Some(failure.to_string())),
+            Err(failure) => self.set_file_problem(Some(LoginProblem::of_folder(&failure))),
         }
     }
 
@@ -451,20 +456,23 @@ impl GrantState {
     /// Records that a renewal failed, and that the next one waits.
     fn pause_after(&self, cause: String) {
         let pause = self.pause.lock().start();
-        self.report_pause(pause, cause);
+        let kind = LoginProblemKind::Renewal;
+        self.report_pause(pause, LoginProblem { kind, cause });
     }
 
     /// Records that a renewal waits for the disk, at most while the old token lives.
     fn pause_for_disk(&self, failure: &FolderError) {
         let pause = self.disk_pause.lock().start();
         let cause = format!("a renewed login cannot be written to disk: {failure}");
-        self.report_pause(pause, cause);
+        let kind = LoginProblemKind::Folder;
+        self.report_pause(pause, LoginProblem { kind, cause });
     }
 
-    fn report_pause(&self, pause: Duration, cause: String) {
+    fn report_pause(&self, pause: Duration, problem: LoginProblem) {
+        let cause = &problem.cause;
         let server = &self.target.server;
         tracing::warn!(server, cause, ?pause, "login renewal failed");
-        self.problems.lock().renewal = Some(cause);
+        self.problems.lock().renewal = Some(problem);
     }
 
     fn end_pause(&self) {
@@ -473,12 +481,12 @@ impl GrantState {
         self.problems.lock().renewal = None;
     }
 
-    fn set_file_problem(&self, problem: Option<String>) {
+    fn set_file_problem(&self, problem: Option<LoginProblem>) {
         let mut problems = self.problems.lock();
         if problems.file == problem {
             return;
         }
-        if let Some(cause) = &problem {
+        if let Some(LoginProblem { cause, .. }) = &problem {
             let server = &self.target.server;
             tracing::warn!(server, cause, "login file not usable");
         }

@@ -139,6 +139,9 @@ codes! {
         "Not every client accepts every name and schema, so Moongate lists these items in a form \
          that all clients accept."
         "Use the listed names, or choose others with `servers.NAME.tools.rename`."
+    LoginProblem "MG-S09" Warning "A login cannot be read, renewed or stored"
+        "Calls fail once its token ends, or the login is lost with the gateway."
+        "Do what the message says; `moongate login NAME` replaces a login."
     ClientElsewhere "MG-K01" Warning "A client's entry points elsewhere"
         "The client does not use this gateway."
         "`moongate connect CLIENT --write --force` replaces the entry."

@@ -13,6 +13,7 @@ use moongate_clients::import::SelfAddresses;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
 use moongate_gateway::{FindingTopic, Gateway, RunningServer, Snapshot};
 use moongate_model::ItemKind;
+use moongate_oauth::LoginProblem;
 use moongate_telemetry::logs;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 
@@ -35,8 +36,17 @@ pub(crate) struct ExaminedGateway {
     pub(crate) running_files: Option<Vec<ConfigFile>>,
     /// Findings of the running gateway about itself. `None` if it has not said.
     pub(crate) of_gateway: Option<Vec<DoctorFinding>>,
+    /// Problems of logins that this process has. Those of a running gateway are among its findings.
+    pub(crate) login_problems: Vec<LoginTrouble>,
     /// True in a container.
     pub(crate) is_container: bool,
+}
+
+/// Problem of a login, with its server.
+pub(crate) struct LoginTrouble {
+    /// Server. `None`: it concerns all.
+    pub(crate) server: Option<String>,
+    pub(crate) problem: LoginProblem,
 }
 
 /// Answer of the admin listener.
@@ -74,6 +84,7 @@ impl ExaminedGateway {
             unmatched_filters: Vec::new(),
             running_files: None,
             of_gateway: None,
+            login_problems: Vec::new(),
             is_container,
         }
     }

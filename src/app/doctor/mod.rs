@@ -9,6 +9,7 @@ mod environment;
 mod examined;
 mod finding;
 mod listening;
+mod logins;
 mod running_config;
 mod servers;
 
@@ -17,7 +18,7 @@ use moongate_api::{ServerStatus, StatusHint};
 use moongate_gateway::RunningServer;
 
 pub(crate) use codes::DoctorCode;
-pub(crate) use examined::{ExaminedGateway, RunningGateway, statuses_of};
+pub(crate) use examined::{ExaminedGateway, LoginTrouble, RunningGateway, statuses_of};
 pub(crate) use finding::{DoctorFinding, FileRepair};
 pub(crate) use running_config::is_same;
 
@@ -27,6 +28,7 @@ pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     found.extend(running_config::check(gateway));
     found.extend(listening::check(gateway));
     found.extend(environment::check(gateway));
+    found.extend(logins::check(gateway));
     judge_environment(gateway, &mut found);
     let unstartable: Vec<Option<String>> = found
         .iter()

@@ -208,7 +208,7 @@ mod tests {
         let mut plan = plan("[servers.linear]\nurl = \"https://mcp.linear.app/mcp\"\n");
         plan.login_folder = Some(dir.path().to_owned());
         let logins = open_logins(&plan, Vec::new()).unwrap();
-        let problem = logins.problem("linear").unwrap();
+        let problem = logins.problem("linear").unwrap().cause;
         assert!(problem.contains("cannot be used"), "{problem}");
         let reason = describe_missing_folder(&logins);
         assert!(reason.contains(&problem), "{reason}");

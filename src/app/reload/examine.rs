@@ -39,8 +39,11 @@ impl GatewayExaminer {
                 ..(source.options)()
             };
             let loaded = moongate_config::load(&options);
-            let examined =
-                ExaminedGateway::new(options, loaded, RunningGateway::Running, changes, states);
+            let answer = RunningGateway::Running;
+            let examined = ExaminedGateway {
+                login_problems: reloader.login_problems(),
+                ..ExaminedGateway::new(options, loaded, answer, changes, states)
+            };
             let mut found = doctor::run_checks(&examined);
             doctor::sort(&mut found);
             Some(found.iter().map(DoctorFinding::row).collect())

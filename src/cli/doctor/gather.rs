@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use moongate_api::{ConfigView, FindingList, GatewayStatus, PlanReport, ServerStatus};
 use moongate_config::LoadedConfig;
+use moongate_oauth::{LoginProblem, LoginProblemKind};
 use serde::de::DeserializeOwned;
 
-use crate::app::doctor::{DoctorFinding, ExaminedGateway, RunningGateway, statuses_of};
+use crate::app::doctor::{
+    DoctorFinding, ExaminedGateway, LoginTrouble, RunningGateway, statuses_of,
+};
+use crate::app::logins::logins_of;
 use crate::cli::admin::GatewayArgs;
 use crate::cli::check_servers::start_without_listeners;
 
@@ -37,11 +41,14 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
             .collect()
     });
     let status = status.unwrap_or_default();
-    let states = match (&answer, &loaded) {
-        (RunningGateway::Running, _) => status.servers,
+    let connected = match (&answer, &loaded) {
+        (RunningGateway::Running, _) => ConnectedServers {
+            states: status.servers,
+            ..ConnectedServers::default()
+        },
         (RunningGateway::None(_), Ok(loaded)) => connect_once(loaded).await?,
         // Not started a second time: two copies of a program may fight over a port or a file.
-        (RunningGateway::Refused(_), _) | (_, Err(_)) => Vec::new(),
+        (RunningGateway::Refused(_), _) | (_, Err(_)) => ConnectedServers::default(),
     };
     let changes = match plan {
         Some(PlanReport::Fine { changes, .. }) => changes,
@@ -51,7 +58,8 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
         unmatched_filters: status.unmatched_filters,
         of_gateway,
         running_files,
-        ..ExaminedGateway::new(options, loaded, answer, changes, states)
+        login_problems: connected.login_problems,
+        ..ExaminedGateway::new(options, loaded, answer, changes, connected.states)
     })
 }
 
@@ -77,15 +85,49 @@ async fn ask<T: DeserializeOwned>(args: &GatewayArgs, path: &str) -> (RunningGat
     }
 }
 
+/// Servers after an attempt to connect.
+#[derive(Default)]
+struct ConnectedServers {
+    states: Vec<ServerStatus>,
+    login_problems: Vec<LoginTrouble>,
+}
+
 /// Connects each server once, and returns how they are.
-async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerStatus>> {
-    let app = start_without_listeners(loaded.plan.clone()).await?;
+async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<ConnectedServers> {
+    let app = match start_without_listeners(loaded.plan.clone()).await {
+        Ok(app) => app,
+        Err(error) => return without_logins(loaded, error),
+    };
     // A server that hangs shows it by its state.
     let _ = tokio::time::timeout(CONNECT_TIMEOUT, app.gateway.until_settled()).await;
     // Before the stop, which changes the state of every server.
-    let statuses = statuses_of(&app.gateway);
+    let states = statuses_of(&app.gateway);
+    let reloader = app.reloader.clone();
+    let reading = tokio::task::spawn_blocking(move || reloader.login_problems());
+    let login_problems = reading.await.unwrap_or_default();
     app.stop().await;
-    Ok(statuses)
+    Ok(ConnectedServers {
+        states,
+        login_problems,
+    })
+}
+
+/// Finds out whether a gateway does not start because of its logins. All else stays an error.
+fn without_logins(loaded: &LoadedConfig, error: anyhow::Error) -> anyhow::Result<ConnectedServers> {
+    let Err(unusable) = logins_of(&loaded.plan) else {
+        return Err(error);
+    };
+    let problem = LoginProblem {
+        kind: LoginProblemKind::Folder,
+        cause: format!("{unusable:#}"),
+    };
+    Ok(ConnectedServers {
+        login_problems: vec![LoginTrouble {
+            server: None,
+            problem,
+        }],
+        ..ConnectedServers::default()
+    })
 }
 
 #[cfg(test)]

@@ -340,7 +340,7 @@ async fn a_token_that_cannot_be_written_is_used_and_written_later() {
     let source = fixture.source();
     let in_the_way = fixture.block_writes();
     assert_eq!(token(&source).await, "Bearer access-1");
-    let problem = source.problem().unwrap();
+    let problem = source.problem().unwrap().cause;
     assert!(problem.contains("in memory alone"), "{problem}");
     assert_eq!(fixture.stored().access.expose(), "access-0");
     // What is in the file is older, and does not come back.
@@ -364,7 +364,7 @@ async fn a_token_that_lives_is_not_renewed_while_the_disk_is_full() {
     while source.problem().is_none() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let problem = source.problem().unwrap();
+    let problem = source.problem().unwrap().cause;
     assert!(problem.contains("cannot be written to disk"), "{problem}");
     assert_eq!(fixture.server.count(), 0);
     std::fs::remove_dir_all(in_the_way).unwrap();
