@@ -20,6 +20,7 @@ mod grant_source;
 mod json_fetch;
 mod login;
 mod login_error;
+mod login_failures;
 mod login_folder;
 mod login_problem;
 mod pending_files;

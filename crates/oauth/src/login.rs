@@ -245,42 +245,70 @@ pub async fn finish_login(
 ) -> Result<LoginTarget, LoginError> {
     let state = response.state().ok_or(LoginError::UnknownState)?.to_owned();
     let lock = lock_waiting(folder, state.clone()).await?;
-    let taken = in_folder(folder, move |folder| folder.take_pending(&state)).await?;
+    let asked = state.clone();
+    let taken = in_folder(folder, move |folder| folder.take_pending(&asked)).await?;
     let pending = taken.ok_or(LoginError::UnknownState)?;
-    let code = match callback_path {
-        Some(path) => response.check(&pending, path),
-        None => response.check_pasted(&pending),
-    }?;
-    let target = pending.target();
-    let obtained = Timestamp::now();
-    let exchanged = exchange_code(fetcher, &pending, &code).await;
-    let tokens = exchanged.map_err(|failure| LoginError::Token {
-        server: target.server.clone(),
-        failure,
-    })?;
-    let grant = grant_of(pending, tokens, obtained);
-    let (named, written) = (target.clone(), grant.clone());
-    let stored = in_folder(folder, move |folder| {
-        // One that cannot be read cannot be revoked either.
-        let replaced = folder.read_grant(&named).unwrap_or_default();
-        folder.write_grant(&named, &written)?;
-        // The login has asked for it. If it stays, one more login does.
-        let _ = folder.forget_wanted_scope(&named);
-        Ok(replaced)
-    })
-    .await;
-    drop(lock);
-    match stored {
-        Ok(replaced) => {
-            if let Some(replaced) = replaced.filter(|replaced| may_revoke(replaced, &grant)) {
-                revoke_in_time(fetcher, &target, &replaced).await;
+    let taken = TakenLogin { pending, lock };
+    let ended = taken.finish(fetcher, folder, response, callback_path).await;
+    if let Err(error) = &ended {
+        // The command that started it may be another process, and without it would wait on.
+        let reason = error.to_string();
+        let _ = in_folder(folder, move |folder| folder.put_failure(&state, &reason)).await;
+    }
+    ended
+}
+
+/// Login that was taken for its answer.
+struct TakenLogin {
+    pending: PendingLogin,
+    lock: RefreshLock,
+}
+
+impl TakenLogin {
+    /// Exchanges the code of an answer, and writes the grant.
+    async fn finish(
+        self,
+        fetcher: &Fetcher,
+        folder: &LoginFolder,
+        response: &AuthorizationResponse,
+        callback_path: Option<&str>,
+    ) -> Result<LoginTarget, LoginError> {
+        let TakenLogin { pending, lock } = self;
+        let code = match callback_path {
+            Some(path) => response.check(&pending, path),
+            None => response.check_pasted(&pending),
+        }?;
+        let target = pending.target();
+        let obtained = Timestamp::now();
+        let exchanged = exchange_code(fetcher, &pending, &code).await;
+        let tokens = exchanged.map_err(|failure| LoginError::Token {
+            server: target.server.clone(),
+            failure,
+        })?;
+        let grant = grant_of(pending, tokens, obtained);
+        let (named, written) = (target.clone(), grant.clone());
+        let stored = in_folder(folder, move |folder| {
+            // One that cannot be read cannot be revoked either.
+            let replaced = folder.read_grant(&named).unwrap_or_default();
+            folder.write_grant(&named, &written)?;
+            // The login has asked for it. If it stays, one more login does.
+            let _ = folder.forget_wanted_scope(&named);
+            Ok(replaced)
+        })
+        .await;
+        drop(lock);
+        match stored {
+            Ok(replaced) => {
+                if let Some(replaced) = replaced.filter(|replaced| may_revoke(replaced, &grant)) {
+                    revoke_in_time(fetcher, &target, &replaced).await;
+                }
+                Ok(target)
             }
-            Ok(target)
-        }
-        Err(failure) => {
-            // Nobody will know these tokens, which are good for longer than this attempt.
-            revoke_in_time(fetcher, &target, &grant).await;
-            Err(failure)
+            Err(failure) => {
+                // Nobody will know these tokens, which are good for longer than this attempt.
+                revoke_in_time(fetcher, &target, &grant).await;
+                Err(failure)
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::file_lock::FileLock;
 use crate::file_names::LoginNames;
 use crate::folder_error::FolderError;
 use crate::grant::Grant;
+use crate::login_failures;
 use crate::pending_files;
 use crate::reserved_space::ReservedSpace;
 use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
@@ -207,6 +208,17 @@ impl LoginFolder {
     /// Takes the login that waits for a state, once over all processes.
     pub fn take_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
         pending_files::take(&self.files, state)
+    }
+
+    /// Keeps the reason why a login failed, for the process that waits for its end.
+    pub(crate) fn put_failure(&self, state: &str, reason: &str) -> Result<(), FolderError> {
+        login_failures::put(&self.files, state, reason)
+    }
+
+    /// Takes the reason why the login of a state failed, in whichever process it did. `None` if
+    /// none is known.
+    pub fn take_failure(&self, state: &str) -> Result<Option<String>, FolderError> {
+        login_failures::take(&self.files, state)
     }
 
     /// Locks the refresh of one login over all processes. Waits 70 s at most. Whoever gets the lock

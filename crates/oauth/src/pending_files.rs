@@ -24,21 +24,26 @@ pub(crate) fn put(files: &SealedFiles, pending: &PendingLogin) -> Result<(), Fol
     // First, so that unfinished logins of an earlier secret are cleared away and don't matter.
     files.make_secret()?;
     make_room(files, &lock)?;
-    let stem = hex_digest(pending.state.expose(), STEM_LEN);
+    let stem = stem_of(pending.state.expose());
     let path = files.path(SealedKind::Pending, &stem);
     files.write(&lock, SealedKind::Pending, &path, &stem, pending)
 }
 
+/// Returns the name of a state's files, without the ending.
+pub(crate) fn stem_of(state: &str) -> String {
+    hex_digest(state, STEM_LEN)
+}
+
 /// True if the file of a state is there. It may be too old already.
 pub(crate) fn is_waiting(files: &SealedFiles, state: &str) -> bool {
-    let stem = hex_digest(state, STEM_LEN);
+    let stem = stem_of(state);
     files.path(SealedKind::Pending, &stem).exists()
 }
 
 /// Reads the login of a state, and leaves it to wait. `None` if none waits for this state, any more
 /// or ever.
 pub(crate) fn peek(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
-    let stem = hex_digest(state, STEM_LEN);
+    let stem = stem_of(state);
     let path = files.path(SealedKind::Pending, &stem);
     match files.read::<PendingLogin>(SealedKind::Pending, &path, &stem)? {
         SealedFile::Intact(pending) => Ok(Some(pending).filter(|it| answers(it, state))),
@@ -49,7 +54,7 @@ pub(crate) fn peek(files: &SealedFiles, state: &str) -> Result<Option<PendingLog
 
 /// Takes the login of a state. `None` if none waits for this state, any more or ever.
 pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
-    let stem = hex_digest(state, STEM_LEN);
+    let stem = stem_of(state);
     let path = files.path(SealedKind::Pending, &stem);
     // Before the lock, because anybody may send a state, and only a real one is worth a wait.
     if !path.exists() {

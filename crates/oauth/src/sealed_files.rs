@@ -31,6 +31,7 @@ pub(crate) enum SealedKind {
     Grant,
     Pending,
     WantedScope,
+    Failure,
 }
 
 impl SealedKind {
@@ -39,6 +40,7 @@ impl SealedKind {
             SealedKind::Grant => GRANT_ENDING,
             SealedKind::Pending => "pending",
             SealedKind::WantedScope => "scope",
+            SealedKind::Failure => "failure",
         }
     }
 
@@ -48,6 +50,7 @@ impl SealedKind {
             SealedKind::Grant => "moongate grants",
             SealedKind::Pending => "moongate pending logins",
             SealedKind::WantedScope => "moongate wanted scopes",
+            SealedKind::Failure => "moongate login failures",
         }
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use moongate_oauth::{
-    AuthorizationResponse, Grant, GrantVersion, LoginError, LoginFolder, PendingLogin, finish_login,
+    AuthorizationResponse, Grant, GrantVersion, LoginError, LoginFolder, LoginTarget, PendingLogin,
+    finish_login,
 };
 use moongate_transport::fetcher::Fetcher;
 use tokio::time::{Instant, interval, sleep_until};
@@ -99,7 +100,7 @@ impl<'a> LoginWait<'a> {
         let end = match read {
             Ok(response) => {
                 let path = self.pending.client.redirect.path();
-                finish_login(self.fetcher, self.folder, &response, Some(path)).await
+                self.finish(&response, Some(path)).await
             }
             Err(error) => Err(error),
         };
@@ -126,8 +127,22 @@ impl<'a> LoginWait<'a> {
                 return Ok(WaitStep::Waiting);
             }
         };
-        let end = finish_login(self.fetcher, self.folder, &response, None).await;
+        let end = self.finish(&response, None).await;
         step_after(end.map(drop))
+    }
+
+    /// Ends the login of an answer, which may be another one.
+    async fn finish(
+        &self,
+        response: &AuthorizationResponse,
+        path: Option<&str>,
+    ) -> Result<LoginTarget, LoginError> {
+        let end = finish_login(self.fetcher, self.folder, response, path).await;
+        if end.is_err() && self.is_ours(response) {
+            // The reason is in the error, and nobody else waits for it.
+            let _ = self.folder.take_failure(self.pending.state.expose());
+        }
+        end
     }
 
     /// Reads a pasted line. `None`: there is nothing in it. An error leaves the login as it is.
@@ -163,8 +178,12 @@ impl<'a> LoginWait<'a> {
             self.known = version;
             self.before = grant;
         }
-        if self.folder.is_pending(self.pending.state.expose()) {
+        let state = self.pending.state.expose();
+        if self.folder.is_pending(state) {
             return Ok(WaitStep::Waiting);
+        }
+        if let Ok(Some(reason)) = self.folder.take_failure(state) {
+            bail!("{reason}");
         }
         let taken = if let Some(taken) = self.taken {
             taken
@@ -237,9 +256,7 @@ fn step_after(end: Result<(), LoginError>) -> Result<WaitStep, LoginError> {
 #[cfg(test)]
 mod tests {
     use jiff::{SignedDuration, Timestamp};
-    use moongate_oauth::{
-        ClientAuthMethod, ClientIdentity, LoginTarget, SecretText, callback_path,
-    };
+    use moongate_oauth::{ClientAuthMethod, ClientIdentity, SecretText, callback_path};
     use moongate_transport::fetcher::FetchRules;
     use tempfile::TempDir;
     use url::Url;
@@ -424,6 +441,21 @@ mod tests {
             let step = wait.check_files().unwrap();
             assert_eq!(step, WaitStep::Finished, "{before:?} {client}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_reason_of_a_failure_elsewhere_ends_the_wait() {
+        let fixture = Fixture::new();
+        let mut wait = fixture.wait();
+        let query = "error=access_denied&state=state-of-this-login";
+        let response = AuthorizationResponse::from_query(query).unwrap();
+        let path = fixture.pending.client.redirect.path();
+        let (fetcher, folder) = (&fixture.fetcher, &fixture.folder);
+        let failed = finish_login(fetcher, folder, &response, Some(path)).await;
+        let reason = failed.unwrap_err().to_string();
+        let error = wait.check_files().unwrap_err();
+        assert_eq!(error.to_string(), reason);
+        assert!(reason.contains("access_denied"), "{reason}");
     }
 
     #[test]

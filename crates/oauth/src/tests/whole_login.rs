@@ -329,6 +329,25 @@ async fn tokens_that_cannot_be_written_are_revoked() {
 }
 
 #[tokio::test]
+async fn the_reason_of_a_failure_is_kept_for_whoever_waits() {
+    let world = World::start().await;
+    let begun = world.begin(&OAuthSettings::default()).await.unwrap();
+    let state = begun.pending.state.expose();
+    assert_eq!(world.folder.take_failure(state).unwrap(), None);
+    world
+        .issuer
+        .answer("/token", 400, r#"{"error": "invalid_grant"}"#);
+    let query = world.good_query(&begun);
+    let error = world.finish(&begun, &query).await.unwrap_err();
+    let reason = world.folder.take_failure(state).unwrap();
+    assert_eq!(reason, Some(error.to_string()));
+    assert_eq!(world.folder.take_failure(state).unwrap(), None);
+    // An answer that nobody waits for leaves nothing.
+    world.finish(&begun, &query).await.unwrap_err();
+    assert_eq!(world.folder.take_failure(state).unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_login_that_cannot_be_revoked_is_forgotten() {
     let world = World::start().await;
     let target = world.log_in().await;
