@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::connection_slots::ConnectionSlots;
 use crate::app::login_parts::LoginParts;
-use crate::app::logins::redirect_base;
+use crate::app::logins::{PortListener, redirect_base};
 use crate::app::logins_control::GatewayLogins;
 use crate::app::reload::editor::FileEditor;
 use crate::app::reload::examine::GatewayExaminer;
@@ -198,9 +198,15 @@ pub(super) async fn bind(plan: &Plan, login: &LoginParts) -> anyhow::Result<Gate
         admin: Vec::new(),
     };
     for (address, setting) in all {
-        let opened = BoundListener::open(address, &plan.sockets, &mut inherited).await;
-        let opened =
-            opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
+        let opened = match BoundListener::open(address, &plan.sockets, &mut inherited).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                let owner = describe_waiting_login(address).await;
+                return Err::<GatewayListeners, _>(error).with_context(|| {
+                    format!("cannot listen on {address} (gateway.{setting}){owner}")
+                });
+            }
+        };
         for listener in &opened {
             // Checked here again: no config names the address of a socket that the service manager
             // opened.
@@ -240,6 +246,16 @@ pub(super) async fn bind(plan: &Plan, login: &LoginParts) -> anyhow::Result<Gate
         );
     }
     Ok(bound)
+}
+
+/// Describes a `moongate login` that has the address for its answer. Empty if there is none.
+async fn describe_waiting_login(address: &ListenAddress) -> &'static str {
+    for local in address.local_addresses() {
+        if PortListener::find(local).await == PortListener::LoginCommand {
+            return ", where `moongate login` waits for the browser: finish that login or end it";
+        }
+    }
+    ""
 }
 
 /// True if other machines may reach the listener.

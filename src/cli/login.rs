@@ -339,7 +339,7 @@ impl LoginCommand<'_> {
         );
         let fetcher: &Fetcher = self.logins.fetcher();
         let wait = LoginWait::new((fetcher, self.folder), &pending, listener, known);
-        wait.run(&mut self.input).await
+        wait.at(place.address).run(&mut self.input).await
     }
 
     /// Connects with the new credential, and reports the server.

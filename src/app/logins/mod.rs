@@ -7,6 +7,7 @@
 mod callback_page;
 mod callback_routes;
 mod follow;
+mod port_listener;
 mod recent_logins;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use url::Url;
 pub(crate) use callback_page::CallbackPage;
 pub(crate) use callback_routes::callback_routes;
 pub(crate) use follow::follow_logins;
+pub(crate) use port_listener::{LOGIN_GREETING, PortListener};
 
 /// Start of the error for files that cannot be used.
 const UNUSABLE: &str = "the logins of servers cannot be used";

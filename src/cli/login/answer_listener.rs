@@ -1,7 +1,7 @@
 //! Listener for the answer of a login, where no gateway listens.
 //!
-//! Owns its connections and their bounds. Does not check answers. Invariant: it answers GET of one
-//! path on loopback, and ends with the login.
+//! Owns its connections and their bounds. Does not check answers. Invariant: it answers GET of
+//! redirect addresses and of its greeting on loopback, and ends with the login.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::app::logins::CallbackPage;
+use crate::app::logins::{CallbackPage, LOGIN_GREETING};
 
 /// Largest head of a request, in bytes. Browsers send the cookies of all programs on this host.
 const HEAD_MAX: usize = 64 * 1024;
@@ -44,8 +44,14 @@ pub(super) struct AnswerListener {
 
 /// Answer that a browser brought. The browser waits for its page.
 pub(super) struct BrowserAnswer {
-    query: String,
+    target: AnswerTarget,
     reply: oneshot::Sender<PageReply>,
+}
+
+/// Address of an answer, as its request has it.
+struct AnswerTarget {
+    path: String,
+    query: String,
 }
 
 /// Head of a request that cannot be used.
@@ -75,7 +81,8 @@ impl AnswerSocket {
         self.address
     }
 
-    /// Starts to answer at this path.
+    /// Starts to answer at this path, and at those of other authorization servers next to it, whose
+    /// logins another process may wait for.
     pub(super) fn serve(self, path: &str) -> AnswerListener {
         let (sender, answers) = mpsc::channel(CONNECTIONS_MAX);
         let accepting = tokio::spawn(accept_all(self.listener, path.into(), sender));
@@ -97,9 +104,14 @@ impl AnswerListener {
 }
 
 impl BrowserAnswer {
-    /// Query of the address that the browser was sent to.
+    /// Path of the address that the browser was sent to.
+    pub(super) fn path(&self) -> &str {
+        &self.target.path
+    }
+
+    /// Query of that address.
     pub(super) fn query(&self) -> &str {
-        &self.query
+        &self.target.query
     }
 
     /// Sends the page, and waits until the browser has it or has gone.
@@ -156,12 +168,21 @@ async fn serve_browser(mut stream: TcpStream, path: &str, answers: &mpsc::Sender
         }
         Ok(Err(HeadFault::Broken)) | Err(_) => return,
     };
-    let Some(query) = answer_query(&head, path) else {
-        let _ = timeout(TRANSFER_TIMEOUT, stream.write_all(NOT_FOUND.as_bytes())).await;
-        return;
+    let target = match request_target(&head) {
+        Some(target) if is_callback(&target.path, path) => target,
+        other => {
+            let is_greeting = other.is_some_and(|target| target.path == "/livez");
+            let response = if is_greeting {
+                greeting()
+            } else {
+                NOT_FOUND.to_owned()
+            };
+            let _ = timeout(TRANSFER_TIMEOUT, stream.write_all(response.as_bytes())).await;
+            return;
+        }
     };
     let (reply, page) = oneshot::channel();
-    if answers.send(BrowserAnswer { query, reply }).await.is_err() {
+    if answers.send(BrowserAnswer { target, reply }).await.is_err() {
         return;
     }
     let Ok(PageReply { response, sent }) = page.await else {
@@ -204,8 +225,27 @@ async fn refuse_long_head(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the query of a request that brings an answer to this path.
-fn answer_query(head: &[u8], path: &str) -> Option<String> {
+/// Response that says who listens here. Not a 200: whoever checks for a gateway finds none.
+fn greeting() -> String {
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{LOGIN_GREETING}",
+        LOGIN_GREETING.len()
+    )
+}
+
+/// True for a redirect address: this one, or that of another authorization server.
+fn is_callback(path: &str, own: &str) -> bool {
+    match (path.rsplit_once('/'), own.rsplit_once('/')) {
+        (Some((folder, issuer)), Some((own_folder, _))) => {
+            folder == own_folder && !issuer.is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// Returns the target of a GET request.
+fn request_target(head: &[u8]) -> Option<AnswerTarget> {
     let end = memchr::memchr(b'\r', head)?;
     let line = std::str::from_utf8(&head[..end]).ok()?;
     let target = line.strip_prefix("GET ")?;
@@ -213,8 +253,11 @@ fn answer_query(head: &[u8], path: &str) -> Option<String> {
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") {
         return None;
     }
-    let (target, query) = target.split_once('?').unwrap_or((target, ""));
-    (target == path).then(|| query.to_owned())
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    Some(AnswerTarget {
+        path: path.to_owned(),
+        query: query.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -222,6 +265,7 @@ mod tests {
     use moongate_oauth::LoginError;
 
     use super::*;
+    use crate::app::logins::PortListener;
 
     const PATH: &str = "/oauth/callback/abcdefghij";
 
@@ -271,7 +315,8 @@ mod tests {
             format!("POST {PATH}?code=a HTTP/1.1"),
             format!("HEAD {PATH}?code=a HTTP/1.1"),
             format!("GET {PATH}/?code=a HTTP/1.1"),
-            "GET /oauth/callback/other?code=a HTTP/1.1".to_owned(),
+            "GET /oauth/other/abcdefghij?code=a HTTP/1.1".to_owned(),
+            "GET /oauth/callback/?code=a HTTP/1.1".to_owned(),
             "GET / HTTP/1.1".to_owned(),
             "GET /favicon.ico HTTP/1.1".to_owned(),
             format!("GET http://127.0.0.1{PATH} HTTP/1.1"),
@@ -281,6 +326,22 @@ mod tests {
             let response = request(address, &format!("{line}\r\nHost: x\r\n\r\n")).await;
             assert!(response.starts_with("HTTP/1.1 404 "), "{line}: {response}");
         }
+    }
+
+    #[tokio::test]
+    async fn another_command_knows_the_listener_and_gets_its_answers() {
+        let (mut listener, address) = listener().await;
+        let found = PortListener::find(address).await;
+        assert_eq!(found, PortListener::LoginCommand);
+        let browser = tokio::spawn(async move {
+            let text = "GET /oauth/callback/other?code=a HTTP/1.1\r\nHost: x\r\n\r\n";
+            request(address, text).await
+        });
+        let answer = listener.next().await;
+        assert_eq!(answer.path(), "/oauth/callback/other");
+        let page = CallbackPage::of(&Err(LoginError::UnknownState));
+        answer.reply(&page).await;
+        assert!(browser.await.unwrap().ends_with(&page.html()));
     }
 
     #[tokio::test]

@@ -5,22 +5,13 @@
 //! wherever there is one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use anyhow::Context;
 use moongate_config::Plan;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 use url::{Host, Url};
 
 use super::answer_listener::AnswerSocket;
-use crate::app::logins::redirect_base;
-
-/// Time for a program at our port to say that it is a gateway.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
-/// Part of its response that is read, in bytes.
-const GREETING_MAX: u64 = 4096;
+use crate::app::logins::{PortListener, redirect_base};
 
 /// Address for answers.
 pub(super) struct RedirectPlace {
@@ -28,6 +19,9 @@ pub(super) struct RedirectPlace {
     pub(super) base: Url,
     /// Socket at that address, if this process receives the answer.
     pub(super) socket: Option<AnswerSocket>,
+    /// Socket address at which this process may receive the answer later, once nobody else listens
+    /// there.
+    pub(super) address: Option<SocketAddr>,
     /// Address of a program that would get the answer, and is not known to be a gateway.
     pub(super) stranger: Option<SocketAddr>,
 }
@@ -42,14 +36,21 @@ impl RedirectPlace {
             return Ok(RedirectPlace {
                 base,
                 socket: None,
+                address: None,
                 stranger: None,
             });
         };
         let socket = AnswerSocket::bind(address).await.ok();
-        let is_known = socket.is_some() || is_gateway(address).await;
+        let is_known = socket.is_some()
+            || match PortListener::find(address).await {
+                // Each of them takes the answers of all logins in its state folder.
+                PortListener::Gateway | PortListener::LoginCommand => true,
+                PortListener::Stranger => false,
+            };
         Ok(RedirectPlace {
             base,
             socket,
+            address: Some(address),
             stranger: (!is_known).then_some(address),
         })
     }
@@ -67,6 +68,7 @@ impl RedirectPlace {
         Ok(RedirectPlace {
             base,
             socket: Some(socket),
+            address: None,
             stranger: None,
         })
     }
@@ -86,29 +88,8 @@ fn loopback_address(base: &Url) -> Option<SocketAddr> {
     is_here.then(|| SocketAddr::new(ip, port))
 }
 
-/// Returns true if a gateway listens at an address. It need not be one with this config.
-async fn is_gateway(address: SocketAddr) -> bool {
-    let asking = async {
-        let mut stream = TcpStream::connect(address).await?;
-        let request =
-            format!("GET /livez HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut response = Vec::new();
-        let mut start = stream.take(GREETING_MAX);
-        start.read_to_end(&mut response).await?;
-        std::io::Result::Ok(response)
-    };
-    let response = match timeout(GREETING_TIMEOUT, asking).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(_)) | Err(_) => return false,
-    };
-    memchr::memmem::find(&response, br#""message":"alive""#).is_some()
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-
     use super::*;
 
     #[test]
@@ -127,14 +108,6 @@ mod tests {
             let expected = expected.map(|text| text.parse().unwrap());
             assert_eq!(found, expected, "{url}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_program_that_says_nothing_is_not_a_gateway() {
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = silent.local_addr().unwrap();
-        tokio::time::pause();
-        assert!(!is_gateway(address).await);
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 //! pasted lines. Does not start logins. Invariant: an answer that isn't for this login is refused,
 //! and the wait goes on.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -12,9 +14,10 @@ use moongate_oauth::{
     finish_login,
 };
 use moongate_transport::fetcher::Fetcher;
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, interval, sleep_until, timeout};
 
-use super::answer_listener::{AnswerListener, BrowserAnswer};
+use super::answer_listener::{AnswerListener, AnswerSocket, BrowserAnswer};
 use super::input_lines::{InputLine, InputLines};
 use crate::app::logins::CallbackPage;
 use crate::cli::process::print_message;
@@ -27,6 +30,11 @@ const CHECK_PAUSE: Duration = Duration::from_millis(500);
 /// authorization server, and 5 s to write. It waits for a refresh before it takes the answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(40);
 
+/// Number of checks in a row after which an address counts as free.
+const FREE_CHECKS: u32 = 6;
+/// Longest wait for a connection to a program of this machine.
+const CONNECT_MAX: Duration = Duration::from_millis(200);
+
 /// Length of a line from which a terminal may have cut it, in bytes: macOS passes on 1024 with the
 /// line end, Linux 4096.
 const CUT_LINE: usize = 1023;
@@ -37,6 +45,10 @@ pub(super) struct LoginWait<'a> {
     folder: &'a LoginFolder,
     pending: &'a PendingLogin,
     listener: Option<AnswerListener>,
+    /// Address to listen at once nobody else does.
+    address: Option<SocketAddr>,
+    /// Number of checks in a row that found nobody there.
+    free_checks: u32,
     /// Grant that is known already.
     known: Option<GrantVersion>,
     /// Its contents, if they can be read.
@@ -67,10 +79,17 @@ impl<'a> LoginWait<'a> {
             folder,
             pending,
             listener,
+            address: None,
+            free_checks: 0,
             known,
             before: before.filter(|before| before.obtained < pending.started),
             taken: None,
         }
+    }
+
+    /// Listens at this address itself, once nobody else does.
+    pub(super) fn at(self, address: Option<SocketAddr>) -> Self {
+        LoginWait { address, ..self }
     }
 
     /// Waits until the login has a grant.
@@ -81,7 +100,10 @@ impl<'a> LoginWait<'a> {
             let step = tokio::select! {
                 answer = next_answer(&mut self.listener) => self.take_answer(answer).await?,
                 line = input.next() => self.take_line(line).await?,
-                _ = checks.tick() => self.check_files()?,
+                _ = checks.tick() => {
+                    self.take_free_port().await;
+                    self.check_files()?
+                }
                 () = sleep_until(deadline) => {
                     let server = &self.pending.target_server;
                     bail!("no answer came within 10 minutes: run `moongate login {server}` again");
@@ -93,15 +115,35 @@ impl<'a> LoginWait<'a> {
         }
     }
 
+    /// Listens where the answer will come, if the gateway that did is gone. A gateway that restarts
+    /// has a few seconds to come back, because it cannot listen there afterwards.
+    async fn take_free_port(&mut self) {
+        let Some(address) = self.address.filter(|_| self.listener.is_none()) else {
+            return;
+        };
+        let connecting = timeout(CONNECT_MAX, TcpStream::connect(address)).await;
+        let is_free = matches!(
+            &connecting,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused
+        );
+        self.free_checks = if is_free { self.free_checks + 1 } else { 0 };
+        if self.free_checks < FREE_CHECKS {
+            return;
+        }
+        if let Ok(socket) = AnswerSocket::bind(address).await {
+            print_message(&format!(
+                "Nobody listens at {address} any more, so this command takes the answer there."
+            ));
+            self.listener = Some(socket.serve(self.pending.client.redirect.path()));
+        }
+    }
+
     /// Takes an answer of our listener. It may be for a login that another process waits for.
     async fn take_answer(&self, answer: BrowserAnswer) -> Result<WaitStep, LoginError> {
         let read = AuthorizationResponse::from_query(answer.query());
         let is_ours = read.as_ref().is_ok_and(|response| self.is_ours(response));
         let end = match read {
-            Ok(response) => {
-                let path = self.pending.client.redirect.path();
-                self.finish(&response, Some(path)).await
-            }
+            Ok(response) => self.finish(&response, Some(answer.path())).await,
             Err(error) => Err(error),
         };
         answer.reply(&CallbackPage::of(&end)).await;
@@ -259,6 +301,7 @@ mod tests {
     use moongate_oauth::{ClientAuthMethod, ClientIdentity, SecretText, callback_path};
     use moongate_transport::fetcher::FetchRules;
     use tempfile::TempDir;
+    use tokio::net::TcpListener;
     use url::Url;
 
     use super::*;
@@ -456,6 +499,25 @@ mod tests {
         let error = wait.check_files().unwrap_err();
         assert_eq!(error.to_string(), reason);
         assert!(reason.contains("access_denied"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn the_port_of_a_gateway_that_is_gone_is_taken() {
+        let fixture = Fixture::new();
+        let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = gateway.local_addr().unwrap();
+        let mut wait = fixture.wait().at(Some(address));
+        for _ in 0..FREE_CHECKS {
+            wait.take_free_port().await;
+        }
+        assert!(wait.listener.is_none());
+        drop(gateway);
+        for _ in 1..FREE_CHECKS {
+            wait.take_free_port().await;
+        }
+        assert!(wait.listener.is_none());
+        wait.take_free_port().await;
+        assert!(wait.listener.is_some());
     }
 
     #[test]
