@@ -25,6 +25,7 @@ mod file;
 mod gateway_addresses;
 mod gateway_keys;
 mod harmless_value;
+mod json_members;
 mod keys;
 mod layers;
 mod limits;

@@ -10,6 +10,7 @@ use moongate_telemetry::secret_look::{merged_ranges, secret_ranges};
 use moongate_telemetry::secret_names::{has_secret_part, sounds_secret};
 
 use super::harmless_value::{has_plain_name, is_count, is_harmless, is_path};
+use super::json_members::secret_members;
 use super::redact::{ARGUMENTS, SECRET_TABLES, is_only_reference};
 use super::tree::ConfigPath;
 
@@ -48,6 +49,8 @@ pub(super) fn secret_parts(
     let mut found = secret_ranges(text);
     if is_argument || is_in_secret_table(&steps) {
         found.extend(argument_parts(text, before));
+        let members = secret_members(text).into_iter();
+        found.extend(members.filter(|part| !is_only_reference(&text[part.clone()])));
     }
     merged_ranges(found)
 }
@@ -231,6 +234,11 @@ mod tests {
                 "--conn=Server=db;Database=x;Password=***",
             ),
             ("--env=LOG_LEVEL=debug", "--env=LOG_LEVEL=debug"),
+            (
+                r#"{"client_id":"a","client_secret":"hunter2"}"#,
+                r#"{"client_id":"a","client_secret":"***"}"#,
+            ),
+            (r#"{"a":"b","token":"${T}"}"#, r#"{"a":"b","token":"${T}"}"#),
             ("--header=Accept: text/html", "--header=Accept: text/html"),
             (
                 "--mount=type=bind,source=/keys",

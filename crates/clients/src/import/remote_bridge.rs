@@ -15,6 +15,8 @@ use super::runner::{Runner, program_name};
 const LOGIN_PAGE: [&str; 3] = ["--host", "--auth-timeout", "--callback-port"];
 /// Flag with what a login is for. It means nothing where a header has the credential.
 const RESOURCE: &str = "--resource";
+/// Flag with a client that somebody registered for its logins, as JSON.
+const CLIENT_INFO: &str = "--static-oauth-client-info";
 /// Variable with the folder of the bridge's logins. Another folder is another account.
 const LOGIN_FOLDER: &str = "MCP_REMOTE_CONFIG_DIR";
 /// Variables that change nothing of the connection.
@@ -105,10 +107,15 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
             settings.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
+    let has_client = settings.contains_key("auth");
     let mut plain = converted_entry(&server.name, settings);
     plain.source_name = server.source_name;
     plain.notes = server.notes;
     plain.notes.push(proof.note().to_owned());
+    if has_client {
+        let note = "its client in `auth` must allow Moongate's redirect address, too";
+        plain.notes.push(note.to_owned());
+    }
     plain.is_broken |= server.is_broken;
     plain.needs_login = proof == CallerProof::Login;
     plain
@@ -222,6 +229,9 @@ impl<'a> RemoteBridge<'a> {
                     _ => {}
                 },
                 "--allow-http" | "--debug" | "--silent" => {}
+                CLIENT_INFO if !has_header => {
+                    out.insert("auth".to_owned(), Value::Object(client_of(words.next()?)?));
+                }
                 RESOURCE if !has_header => return None,
                 RESOURCE => drop(words.next()),
                 flag if LOGIN_PAGE.contains(&flag) => drop(words.next()),
@@ -235,6 +245,19 @@ impl<'a> RemoteBridge<'a> {
         }
         Some(out)
     }
+}
+
+/// Reads the client of a bridge, as `auth` has it. `None` if it has more than an id and a secret, or
+/// a variable, which nobody would replace.
+fn client_of(info: &str) -> Option<Map<String, Value>> {
+    let client: Map<String, Value> = serde_json::from_str(info).ok()?;
+    let is_plain = |(key, value): (&String, &Value)| {
+        let text = value.as_str().unwrap_or_default();
+        let is_known = matches!(key.as_str(), "client_id" | "client_secret");
+        is_known && !text.is_empty() && !text.contains('$')
+    };
+    let is_whole = client.contains_key("client_id") && client.iter().all(is_plain);
+    is_whole.then_some(client)
 }
 
 /// Replaces variables that the entry itself sets: they do not exist without the program. `None` if
@@ -424,6 +447,31 @@ mod tests {
             .settings
             .contains_key("url")
             .then_some(found.needs_login)
+    }
+
+    #[test]
+    fn a_registered_client_becomes_that_of_the_login() {
+        let of = |info: &str| {
+            let args = ["mcp-remote", "https://a.example", CLIENT_INFO, info].map(str::to_owned);
+            unwrapped(&args, &Map::new())
+        };
+        let found = of(r#"{"client_id": "a", "client_secret": "hush"}"#);
+        let client = json!({ "client_id": "a", "client_secret": "hush" });
+        assert_eq!(found.settings["auth"], client);
+        assert!(found.needs_login);
+        assert!(!Value::Object(found.masked).to_string().contains("hush"));
+        for info in [
+            "{}",
+            "@client.json",
+            r#"{"client_secret": "hush"}"#,
+            r#"{"client_id": "a", "client_secret": "${SECRET}"}"#,
+            r#"{"client_id": "a", "redirect_uris": []}"#,
+        ] {
+            let kept = of(info);
+            assert!(kept.settings.contains_key("command"), "{info}");
+            let masked = Value::Object(kept.masked).to_string();
+            assert!(!masked.contains("hush"), "{masked}");
+        }
     }
 
     #[test]
