@@ -260,8 +260,8 @@ impl Logins {
         }
     }
 
-    /// Waits until logins have come or gone, and returns the names of their servers. Renewals do
-    /// not count. Checks the folder once a second, because other processes write there.
+    /// Waits until logins come or go, or a refused token can be tried again. Returns the servers,
+    /// and counts no renewals. Checks the folder once a second, since other processes write there.
     pub async fn changed(&self) -> Vec<String> {
         let mut ticks = interval(POLL_PAUSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -305,7 +305,7 @@ impl Logins {
             };
             let facts = source.facts();
             let before = reported.insert(entry.server.target.clone(), facts);
-            if is_change(before.flatten().as_ref(), facts.as_ref()) {
+            if is_change(before.flatten().as_ref(), facts.as_ref()) || source.take_retry() {
                 changed.push(name.clone());
             }
         }

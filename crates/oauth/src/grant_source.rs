@@ -6,6 +6,7 @@
 
 mod grant_file;
 mod held_grant;
+mod refusal_retry;
 mod retry_pause;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::folder_error::FolderError;
 use crate::grant::Grant;
 use crate::grant_source::grant_file::{GrantFile, RenewalLock, StoredLogin};
 use crate::grant_source::held_grant::{GrantStage, HeldGrant, HeldLogin};
+use crate::grant_source::refusal_retry::RefusalRetry;
 use crate::grant_source::retry_pause::RetryPause;
 use crate::login_folder::LoginFolder;
 use crate::login_problem::{LoginProblem, LoginProblemKind};
@@ -55,6 +57,7 @@ struct GrantState {
     pause: Mutex<RetryPause>,
     /// Pause while the disk cannot take a renewed login and the old token lives.
     disk_pause: Mutex<RetryPause>,
+    refusal_retry: Mutex<RefusalRetry>,
     has_background_renewal: AtomicBool,
     has_saver: AtomicBool,
     problems: Mutex<LoginProblems>,
@@ -121,6 +124,7 @@ impl GrantSource {
             renewing: tokio::sync::Mutex::new(()),
             pause: Mutex::default(),
             disk_pause: Mutex::default(),
+            refusal_retry: Mutex::default(),
             has_background_renewal: AtomicBool::new(false),
             has_saver: AtomicBool::new(false),
             problems: Mutex::default(),
@@ -141,6 +145,11 @@ impl GrantSource {
     pub fn problem(&self) -> Option<LoginProblem> {
         let problems = self.state.problems.lock();
         problems.file.clone().or_else(|| problems.renewal.clone())
+    }
+
+    /// Returns true once when a token that was refused while it was new can be tried again.
+    pub(crate) fn take_retry(&self) -> bool {
+        self.state.refusal_retry.lock().take() && self.has_login()
     }
 
     /// Reads the grant if another process has changed it. Blocks for as long as that takes.
@@ -226,6 +235,7 @@ impl GrantState {
             return true;
         }
         let now = Timestamp::now();
+        self.plan_retry(sent, now);
         let is_worth_it = |grant: &HeldGrant| grant.is_worth_renewal(now);
         let Some(sent) = sent.filter(|_| self.held.load().grant.as_ref().is_some_and(is_worth_it))
         else {
@@ -233,6 +243,17 @@ impl GrantState {
         };
         self.renew(RenewalReason::Refused(sent.clone())).await;
         self.has_other(Some(sent))
+    }
+
+    /// Plans another attempt if the refused token is new: some servers learn of a token late, and a
+    /// server that refused one is not tried for minutes.
+    fn plan_retry(&self, sent: Option<&HeaderValue>, now: Timestamp) {
+        let held = self.held.load();
+        let grant = held.grant.as_ref().zip(sent);
+        let refused = grant.filter(|(grant, sent)| grant.has_header(sent));
+        if let Some(wait) = refused.and_then(|(grant, _)| grant.time_as_new(now)) {
+            self.refusal_retry.lock().plan(wait);
+        }
     }
 
     /// Keeps the scope that a call needs until the next login. Returns false: the call failed.

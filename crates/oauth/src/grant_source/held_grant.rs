@@ -3,6 +3,8 @@
 //! Owns what a request needs of a grant: its header, and when it must be renewed. Does not renew
 //! it. Invariant: the header is made once, and a request with a fresh token only copies it.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
 
@@ -91,10 +93,16 @@ impl HeldGrant {
 
     /// Returns true if a refusal of the token is worth a renewal.
     pub(super) fn is_worth_renewal(&self, now: Timestamp) -> bool {
+        let is_new = self.time_as_new(now).is_some();
+        self.grant.refresh.is_some() && !self.grant.ended && !is_new
+    }
+
+    /// Returns how long the token is still new. `None`: it is not.
+    pub(super) fn time_as_new(&self, now: Timestamp) -> Option<Duration> {
         // A clock that was set back makes the age negative, and says nothing.
         let age = now.duration_since(self.grant.obtained);
         let is_new = !age.is_negative() && age < NEW_TOKEN;
-        self.grant.refresh.is_some() && !self.grant.ended && !is_new
+        is_new.then(|| (NEW_TOKEN - age).unsigned_abs())
     }
 }
 

@@ -393,6 +393,21 @@ async fn a_refused_token_is_renewed_once() {
 }
 
 #[tokio::test]
+async fn a_new_token_that_is_refused_is_tried_again_once() {
+    let fixture = Fixture::new(EndpointMode::Rotating, 0).await;
+    let source = fixture.source();
+    let sent = header(&source).await;
+    for expected in [true, false] {
+        assert!(!source.on_refusal(sent.as_ref(), &challenge(401)).await);
+        assert!(!source.take_retry());
+        advance(31).await;
+        assert_eq!(source.take_retry(), expected);
+        assert!(!source.take_retry());
+    }
+    assert_eq!(fixture.server.count(), 0);
+}
+
+#[tokio::test]
 async fn scope_that_calls_need_is_kept_until_a_logout() {
     let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
     let source = fixture.source();
