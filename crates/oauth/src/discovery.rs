@@ -205,7 +205,7 @@ impl Discovery<'_> {
             let error = match self.fetcher.get_json::<ServerMetadata>(&candidate).await {
                 Ok(Some(metadata)) if metadata.names_issuer() => match metadata.check(issuer) {
                     Ok(server) => return Ok(Some(server)),
-                    Err(fault) => self.faulty(fault, untrusted_url::host(&url)),
+                    Err(fault) => self.faulty(fault, &url),
                 },
                 Ok(_) => continue,
                 Err(error) => self.unread(error),
@@ -225,14 +225,23 @@ impl Discovery<'_> {
         }
     }
 
-    fn faulty(&self, fault: MetadataFault, host: String) -> LoginError {
+    fn faulty(&self, fault: MetadataFault, issuer: &Url) -> LoginError {
         let server = self.server();
+        let host = untrusted_url::host(issuer);
         match fault {
-            MetadataFault::Issuer(published) => LoginError::MixedMetadata {
-                server,
-                host,
-                published,
-            },
+            MetadataFault::Issuer(published) => {
+                let other = published.as_deref().and_then(parse_issuer);
+                let is_same_host = other.is_some_and(|other| untrusted_url::host(&other) == host);
+                LoginError::MixedMetadata {
+                    server,
+                    // Tenants of one host differ in their paths alone.
+                    host: match is_same_host {
+                        true => issuer.to_string(),
+                        false => host,
+                    },
+                    published,
+                }
+            }
             MetadataFault::Pkce => LoginError::NoPkce { server, host },
             MetadataFault::Endpoint(member) => LoginError::Endpoint {
                 server,

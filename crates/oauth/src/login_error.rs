@@ -90,7 +90,7 @@ pub enum LoginError {
     MixedMetadata {
         /// Server that the login is for.
         server: String,
-        /// Host of the authorization server.
+        /// Host of the authorization server, or its issuer if the published one has that host, too.
         host: String,
         /// Issuer in its metadata, if there is one.
         published: Option<String>,

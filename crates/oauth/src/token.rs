@@ -352,6 +352,11 @@ fn read_tokens(
                 TokenFailure::Ended(format!("{host} has ended the login: {words}"))
             }
             (true, ExchangeKind::Code) => TokenFailure::Ended(no_token),
+            // Somebody has changed the client's rights, and may change them back.
+            (false, ExchangeKind::RefreshToken) if code == "unauthorized_client" => {
+                let fix = "allow this client to renew logins there, or log in again";
+                TokenFailure::Unavailable(format!("{no_token}; {fix}"))
+            }
             (false, _) => TokenFailure::Unavailable(no_token),
         };
         return Err(TokenRefusal {

@@ -330,6 +330,9 @@ async fn an_issuer_of_the_config_replaces_the_list() {
     let error = found.unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, LoginError::MixedMetadata { .. }), "{text}");
+    // Both have one host, so their paths are shown.
+    let asked = format!("{origin}/tenant1, which files logs in at");
+    assert!(text.starts_with(&asked), "{text}");
     let remedy = format!("`servers.files.auth.issuer` to \"{origin}\"");
     assert!(text.ends_with(&remedy), "{text}");
     assert!(

@@ -256,6 +256,15 @@ async fn a_refresh_ends_a_login_only_if_the_server_says_so() {
         .answer("/token", 400, r#"{"error": "invalid_grant"}"#);
     let failure = refresh(&world.fetcher, &target, &grant).await.unwrap_err();
     assert!(matches!(failure, TokenFailure::Ended(_)), "{failure}");
+    world
+        .issuer
+        .answer("/token", 400, r#"{"error": "unauthorized_client"}"#);
+    let failure = refresh(&world.fetcher, &target, &grant).await.unwrap_err();
+    assert!(matches!(failure, TokenFailure::Unavailable(_)), "{failure}");
+    assert!(
+        failure.to_string().ends_with("or log in again"),
+        "{failure}"
+    );
     // One that has ended is not tried again.
     grant.ended = true;
     let requests = world.issuer.requests().len();
