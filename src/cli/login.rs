@@ -6,6 +6,7 @@
 mod answer_listener;
 mod input_lines;
 mod redirect;
+mod start_page;
 mod unregistered;
 mod wait;
 
@@ -39,6 +40,7 @@ use crate::cli::process::{
 use crate::cli::server_choice::find_server;
 use input_lines::{InputLines, can_ask};
 use redirect::RedirectPlace;
+use start_page::StartPage;
 use unregistered::{ClientOffer, offer_client};
 use wait::LoginWait;
 
@@ -316,15 +318,20 @@ impl LoginCommand<'_> {
         let known = self.folder.grant_version(&server.target)?;
         let path = pending.client.redirect.path();
         // Before the browser, which may come back at once.
-        let listener = place.socket.map(|socket| socket.serve(path));
+        let mut opened = url.to_string();
+        let listener = place.socket.map(|socket| {
+            // Other users of this machine see what a browser is started with.
+            let start = StartPage::new(url.clone());
+            opened = start.address(socket.address());
+            socket.serve(path, Some(start))
+        });
         if self.args.no_browser {
             print_message("Open this address in a browser:");
         } else {
             print_message("Opening your browser. If nothing opens, go to:");
-            let url = url.to_string();
             tokio::spawn(async move {
                 // The address is on the screen, whatever happens here.
-                let _ = moongate_platform::browser::open(&url).await;
+                let _ = moongate_platform::browser::open(&opened).await;
             });
         }
         print_message(&format!("  {url}"));

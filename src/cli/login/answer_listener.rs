@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::start_page::StartPage;
 use crate::app::logins::{CallbackPage, LOGIN_GREETING};
 
 /// Largest head of a request, in bytes. Browsers send the cookies of all programs on this host.
@@ -54,6 +55,28 @@ struct AnswerTarget {
     query: String,
 }
 
+/// Addresses that the listener answers at.
+struct ListenerPages {
+    /// Path of the answer.
+    callback: String,
+    /// Page that leads to the login.
+    start: Option<StartPage>,
+}
+
+impl ListenerPages {
+    /// Responds to a request that brings no answer.
+    fn respond(&self, target: Option<&AnswerTarget>) -> String {
+        let Some(AnswerTarget { path, .. }) = target else {
+            return NOT_FOUND.to_owned();
+        };
+        if path == "/livez" {
+            return greeting();
+        }
+        let started = self.start.as_ref().and_then(|start| start.respond(path));
+        started.unwrap_or_else(|| NOT_FOUND.to_owned())
+    }
+}
+
 /// Head of a request that cannot be used.
 enum HeadFault {
     TooLong,
@@ -83,9 +106,13 @@ impl AnswerSocket {
 
     /// Starts to answer at this path, and at those of other authorization servers next to it, whose
     /// logins another process may wait for.
-    pub(super) fn serve(self, path: &str) -> AnswerListener {
+    pub(super) fn serve(self, path: &str, start: Option<StartPage>) -> AnswerListener {
         let (sender, answers) = mpsc::channel(CONNECTIONS_MAX);
-        let accepting = tokio::spawn(accept_all(self.listener, path.into(), sender));
+        let pages = Arc::new(ListenerPages {
+            callback: path.to_owned(),
+            start,
+        });
+        let accepting = tokio::spawn(accept_all(self.listener, pages, sender));
         AnswerListener {
             answers,
             _accepting: AbortOnDropHandle::new(accepting),
@@ -138,7 +165,11 @@ fn page_response(status: &str, page: &CallbackPage) -> String {
     response + &html
 }
 
-async fn accept_all(listener: TcpListener, path: Arc<str>, answers: mpsc::Sender<BrowserAnswer>) {
+async fn accept_all(
+    listener: TcpListener,
+    pages: Arc<ListenerPages>,
+    answers: mpsc::Sender<BrowserAnswer>,
+) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Dropped with this task, and the connections with it.
     let mut connections = JoinSet::new();
@@ -149,17 +180,21 @@ async fn accept_all(listener: TcpListener, path: Arc<str>, answers: mpsc::Sender
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let path = path.clone();
+        let pages = pages.clone();
         let answers = answers.clone();
         connections.spawn(async move {
-            serve_browser(stream, &path, &answers).await;
+            serve_browser(stream, &pages, &answers).await;
             drop(slot);
         });
     }
 }
 
 /// Serves one request. A browser that breaks off may come again.
-async fn serve_browser(mut stream: TcpStream, path: &str, answers: &mpsc::Sender<BrowserAnswer>) {
+async fn serve_browser(
+    mut stream: TcpStream,
+    pages: &ListenerPages,
+    answers: &mpsc::Sender<BrowserAnswer>,
+) {
     let head = match timeout(TRANSFER_TIMEOUT, read_head(&mut stream)).await {
         Ok(Ok(head)) => head,
         Ok(Err(HeadFault::TooLong)) => {
@@ -169,14 +204,9 @@ async fn serve_browser(mut stream: TcpStream, path: &str, answers: &mpsc::Sender
         Ok(Err(HeadFault::Broken)) | Err(_) => return,
     };
     let target = match request_target(&head) {
-        Some(target) if is_callback(&target.path, path) => target,
+        Some(target) if is_callback(&target.path, &pages.callback) => target,
         other => {
-            let is_greeting = other.is_some_and(|target| target.path == "/livez");
-            let response = if is_greeting {
-                greeting()
-            } else {
-                NOT_FOUND.to_owned()
-            };
+            let response = pages.respond(other.as_ref());
             let _ = timeout(TRANSFER_TIMEOUT, stream.write_all(response.as_bytes())).await;
             return;
         }
@@ -273,7 +303,7 @@ mod tests {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let socket = AnswerSocket::bind(any).await.unwrap();
         let address = socket.address();
-        (socket.serve(PATH), address)
+        (socket.serve(PATH, None), address)
     }
 
     async fn request(address: SocketAddr, text: &str) -> String {
@@ -342,6 +372,24 @@ mod tests {
         let page = CallbackPage::of(&Err(LoginError::UnknownState));
         answer.reply(&page).await;
         assert!(browser.await.unwrap().ends_with(&page.html()));
+    }
+
+    #[tokio::test]
+    async fn the_start_page_leads_to_the_login() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = AnswerSocket::bind(any).await.unwrap();
+        let address = socket.address();
+        let start = StartPage::new("https://auth.example/?state=abc".parse().unwrap());
+        let page = start.address(address);
+        let _listener = socket.serve(PATH, Some(start));
+        let path = page.split_once(&address.to_string()).unwrap().1;
+        let text = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let response = request(address, &text).await;
+        assert!(response.starts_with("HTTP/1.1 303 "), "{response}");
+        assert!(
+            response.contains("https://auth.example/?state=abc"),
+            "{response}"
+        );
     }
 
     #[tokio::test]

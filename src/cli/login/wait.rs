@@ -134,7 +134,8 @@ impl<'a> LoginWait<'a> {
             print_message(&format!(
                 "Nobody listens at {address} any more, so this command takes the answer there."
             ));
-            self.listener = Some(socket.serve(self.pending.client.redirect.path()));
+            let path = self.pending.client.redirect.path();
+            self.listener = Some(socket.serve(path, None));
         }
     }
 
