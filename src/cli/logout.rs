@@ -402,7 +402,7 @@ mod tests {
         let plan = plan("[servers.a]\nurl = 'https://a.example/mcp'\n");
         let make = |args: &LogoutArgs| LogoutChoice::make(args, &plan, Some(&folder)).unwrap();
         let own = make(&args(&["a"])).unwrap();
-        assert_eq!(own.targets, [here.clone()]);
+        assert_eq!(own.targets, std::slice::from_ref(&here));
         assert_eq!(own.question, None);
         assert_eq!(own.others_in(&folder), [elsewhere]);
         let gone = make(&args(&["a", "b"])).unwrap();

@@ -60,7 +60,7 @@ fn string_end(text: &str, from: usize, quote: &str) -> usize {
     let is_end = |at: &usize| {
         let before = &text[from..*at];
         let slashes = before.len() - before.trim_end_matches('\\').len();
-        slashes % 2 == 0
+        slashes.is_multiple_of(2)
     };
     let mut ends = text[from..].match_indices(quote).map(|(at, _)| from + at);
     ends.find(is_end).unwrap_or(text.len())

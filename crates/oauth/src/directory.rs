@@ -572,7 +572,7 @@ mod tests {
         assert_eq!(problems, [("linear".to_owned(), problem)]);
         assert_eq!(logins.problem("github"), None);
         let others = logins.of_others(vec![oauth("sentry")]);
-        assert_eq!(others.problem("sentry"), reason);
+        assert_eq!(others.problem("sentry").unwrap().cause, "a reason");
     }
 
     #[tokio::test]

@@ -169,7 +169,7 @@ fn the_logins_of_all_configs_are_listed() {
     }
     let found = logins.stored_logins().unwrap();
     assert_eq!(found.targets, [earlier, target()]);
-    assert_eq!(found.damaged, [damaged.clone()]);
+    assert_eq!(found.damaged, std::slice::from_ref(&damaged));
     assert!(logins.remove_damaged(&damaged).unwrap());
     assert!(!logins.remove_damaged(&damaged).unwrap());
 }
