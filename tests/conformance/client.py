@@ -1,8 +1,9 @@
 """The gateway as the client under test: the suite runs `client.py URL`, where URL is the suite's own server.
 
 Starts the gateway with that server behind it, drives it from downstream with the Python SDK as the scenario says, and
-ends it. MOONGATE is the program, REFERENCE the directory of the SDK's reference client, whose handlers are used wherever
-they go on after a call that fails as it should.
+ends it. In the scenarios of authorization, it logs in first (`browser_login.py`). MOONGATE is the program, REFERENCE
+the directory of the SDK's reference client, whose handlers are used wherever they go on after a call that fails as it
+should.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ import tempfile
 import threading
 import time
 
+import browser_login
+
 sys.path.insert(0, os.environ["REFERENCE"])
 import client as reference  # noqa: E402
 
@@ -25,6 +28,10 @@ import client as reference  # noqa: E402
 START_SECONDS = 20
 # How long a scenario may take.
 RUN_SECONDS = 30
+# How long the gateway may take to notice a login.
+NOTICE_SECONDS = 10
+# The client document that the suite expects where the authorization server takes one. Nobody fetches it.
+CLIENT_DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
 
 async def tried(what):
@@ -64,14 +71,80 @@ async def standard_headers(url):
             await tried(client.get_prompt(prompt.name))
 
 
+async def call_first_tool(url):
+    """Lists and calls: one of them needs a login, or both."""
+    async with reference.Client(url, mode=reference.client_mode()) as client:
+        tools = (await client.list_tools()).tools
+        assert tools, "the gateway hides what the server lists"
+        result = await client.call_tool(tools[0].name, {})
+        assert not result.is_error, result
+
+
+def call_with_login(config, url):
+    """Calls, and logs in again if the call needs more than the login gave. The gateway notices that by itself."""
+    try:
+        return within_time(call_first_tool(url))
+    except Exception as error:
+        print(f"driver: {type(error).__name__}: {error}", file=sys.stderr)
+    browser_login.log_in(config)
+    deadline = time.monotonic() + NOTICE_SECONDS
+    while True:
+        try:
+            return within_time(call_first_tool(url))
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+def within_time(what):
+    return asyncio.run(asyncio.wait_for(what, RUN_SECONDS))
+
+
 OWN = {"request-metadata": request_metadata, "http-standard-headers": standard_headers}
 
 
-def start(upstream, directory):
+def drive(scenario, config, url):
+    """Drives the gateway as a scenario says."""
+    if needs_login(scenario):
+        call_with_login(config, url)
+    else:
+        handler = OWN.get(scenario) or reference.HANDLERS[scenario]
+        within_time(handler(url))
+
+
+def needs_login(scenario):
+    return scenario.startswith("auth/")
+
+
+def auth_of(scenario):
+    """Returns `servers.upstream.auth`: what a person would have to write there."""
+    if scenario == "auth/basic-cimd":
+        return {"client_id_url": CLIENT_DOCUMENT}
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    return {key: context[key] for key in ("client_id", "client_secret") if key in context}
+
+
+def write_config(scenario, upstream, directory):
+    """Writes the config for a scenario. Returns its path."""
+    config = {
+        "gateway": {"listen": "127.0.0.1:0", "admin": False, "drain": "1s"},
+        "servers": {"upstream": {"url": upstream}},
+    }
+    if needs_login(scenario):
+        config["gateway"]["state_dir"] = str(directory / "state")
+        # The suite's authorization server is on another port than its server.
+        config["egress"] = {"allow": ["localhost"]}
+        auth = auth_of(scenario)
+        if auth:
+            config["servers"]["upstream"]["auth"] = auth
+    path = directory / "moongate.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def start(config):
     """Starts the gateway; gives it and the URL of the server's own endpoint once the server is connected."""
-    config = directory / "moongate.json"
-    gateway = {"listen": "127.0.0.1:0", "admin": False, "drain": "1s"}
-    config.write_text(json.dumps({"gateway": gateway, "servers": {"upstream": {"url": upstream}}}))
     program = subprocess.Popen(
         [os.environ["MOONGATE"], "serve", "--config", str(config)],
         stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=subprocess.PIPE, text=True,
@@ -85,6 +158,15 @@ def start(upstream, directory):
         lines.put("")
 
     threading.Thread(target=follow, daemon=True).start()
+    try:
+        return program, await_connection(lines)
+    except BaseException:
+        program.kill()
+        raise
+
+
+def await_connection(lines):
+    """Waits until the gateway listens and its server is connected. Returns the URL of the server's own endpoint."""
     deadline = time.monotonic() + START_SECONDS
     url, connected = None, False
     while not (url and connected):
@@ -93,16 +175,18 @@ def start(upstream, directory):
         listening = re.search(r"http://127\.0\.0\.1:\d+/mcp", line)
         url = url or listening and f"{listening[0]}/upstream"
         connected = connected or "connected server=\"upstream\"" in line
-    return program, url
+    return url
 
 
 def main():
     scenario, upstream = os.environ["MCP_CONFORMANCE_SCENARIO"], sys.argv[-1]
-    handler = OWN.get(scenario) or reference.HANDLERS[scenario]
     with tempfile.TemporaryDirectory() as directory:
-        program, url = start(upstream, pathlib.Path(directory))
+        config = write_config(scenario, upstream, pathlib.Path(directory))
+        if needs_login(scenario):
+            browser_login.log_in(config)
+        program, url = start(config)
         try:
-            asyncio.run(asyncio.wait_for(handler(url), RUN_SECONDS))
+            drive(scenario, config, url)
         finally:
             program.send_signal(signal.SIGTERM)
             status = program.wait(10)
