@@ -10,6 +10,7 @@ mod crashes;
 mod ended_logins;
 mod helper_command;
 mod issuer;
+mod on_the_page;
 mod over_the_api;
 mod renewal;
 mod secrets;
