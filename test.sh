@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # All tests, from a clean clone: format, lints, dependencies, unit and integration tests, interop with the official SDKs
 # and servers, the official conformance suite, the gates of the ranking, and two minutes of soak. Everything that is not
-# Rust is fetched here, pinned, into target/interop, target/conformance, target/search, target/page and target/packages,
-# apart from Chromium, zsh, fish and the tools that try a .deb, which come from Debian; cargo-deny is built into
-# target/tools. The type check for macOS and Windows is skipped where its tools are missing (`tests/platforms.sh`).
+# Rust is fetched here, pinned, into target/interop, target/conformance, target/login, target/search, target/page and
+# target/packages, apart from Chromium, zsh, fish and the tools that try a .deb, which come from Debian; cargo-deny is
+# built into target/tools. The type check for macOS and Windows is skipped where its tools are missing
+# (`tests/platforms.sh`).
 #
 # `./test.sh quick` is for the minutes between two changes: format, lints, and the tests that need nothing but Rust,
 # without the matrices of faults, revisions and masks (the profile `quick` in .config/nextest.toml). It fetches nothing.
@@ -47,7 +48,7 @@ if [ "$quick" ]; then
         SIM_SEEDS=${SIM_SEEDS:-200} cargo nextest run --locked --profile quick
     else
         cargo test --locked --lib --bins --test tidy
-        SIM_SEEDS=${SIM_SEEDS:-200} run_areas --skip interop:: --skip login::on_the_page:: --skip faults:: --skip pairs:: --skip masks:: --skip pasted_texts:: --skip search::tokens:: --skip page::the_page_works --skip page::the_scripts_of --skip page::many_tools --skip packages:: --skip page_try:: --skip pictures:: --skip zsh_and_fish --skip nginx_ --skip caddy_ --skip systemd_ --skip the_images_build_lines
+        SIM_SEEDS=${SIM_SEEDS:-200} run_areas --skip interop:: --skip login::oidc_provider:: --skip login::on_the_page:: --skip faults:: --skip pairs:: --skip masks:: --skip pasted_texts:: --skip search::tokens:: --skip page::the_page_works --skip page::the_scripts_of --skip page::many_tools --skip packages:: --skip page_try:: --skip pictures:: --skip zsh_and_fish --skip nginx_ --skip caddy_ --skip systemd_ --skip the_images_build_lines
     fi
     say "the quick tests passed; ./test.sh runs all"
     exit
@@ -59,8 +60,9 @@ need python3 "Python 3.11 or later"
 
 # Beside the lints and the build: fetching waits for others, and the last crate of a check leaves cores to the others.
 fetch_and_check_others() {
-    say "peers for the interop and conformance tests, corpora for the ranking, a tokeniser, a browser for the page, shells, package managers"
+    say "peers for the interop and conformance tests, an authorization server, corpora for the ranking, a tokeniser, a browser for the page, shells, package managers"
     tests/conformance/setup.sh
+    tests/login/setup.sh
     tests/search/setup.sh
     tests/page/setup.sh
     tests/shells/setup.sh

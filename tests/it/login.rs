@@ -1,7 +1,7 @@
 //! Logins at servers: the program, an authorization server, and a browser that follows redirects.
 //!
-//! `world` has the parts of a login, and `issuer` the authorization server. Everything listens on
-//! loopback, which `egress.allow` permits here.
+//! `world` has the parts of a login, and `issuer` the authorization server. `oidc_provider` has one
+//! that we did not write. Everything listens on loopback, which `egress.allow` permits here.
 
 mod attacks;
 mod browser;
@@ -10,6 +10,7 @@ mod crashes;
 mod ended_logins;
 mod helper_command;
 mod issuer;
+mod oidc_provider;
 mod on_the_page;
 mod over_the_api;
 mod renewal;

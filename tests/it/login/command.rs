@@ -78,7 +78,12 @@ impl RunningCommand {
 
     /// Waits for the address that a person is to open.
     pub(super) async fn address(&self, issuer: &Issuer) -> String {
-        let start = format!("{}/authorize?", issuer.origin());
+        self.address_at(issuer.origin()).await
+    }
+
+    /// Waits for the address at an authorization server with this origin.
+    pub(super) async fn address_at(&self, origin: &str) -> String {
+        let start = format!("{origin}/authorize?");
         until("the address is printed", async || {
             let printed = self.printed();
             let whole = printed.rsplit_once('\n')?.0;
