@@ -64,7 +64,7 @@ impl Authenticator for UserNames {
         "a name"
     }
 
-    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
+    fn authenticate(&self, headers: &HeaderMap, _: &str) -> Result<ProvenIdentity, AuthRefusal> {
         let sent = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok());

@@ -240,7 +240,7 @@ fn refuse(
     // error code".
     let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
-        AuthError::Invalid(_) | AuthError::Unavailable(_) => {
+        AuthError::Invalid(_) | AuthError::Unavailable(_) | AuthError::Forbidden(_) => {
             r#"Bearer realm="moongate admin", error="invalid_token""#
         }
     };

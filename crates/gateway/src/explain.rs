@@ -383,7 +383,7 @@ mod tests {
         fn can_call(&self, endpoint: &str, tool: &str) -> bool {
             let mut headers = HeaderMap::new();
             headers.insert("x-api-key", "mg_ci".parse().unwrap());
-            let Ok(identity) = self.auth.authenticate(&headers, None) else {
+            let Ok(identity) = self.auth.authenticate(&headers, endpoint, None) else {
                 return false;
             };
             let principal = identity.principal;

@@ -42,10 +42,11 @@ mod write_timeout;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
+use axum::extract::{Request, State};
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::any;
-use http::StatusCode;
+use http::{HeaderValue, Method, StatusCode, header};
 
 use small_response::{json, not_found};
 
@@ -118,10 +119,38 @@ fn mcp_router() -> Router<SharedListenerState> {
     for path in no_oauth {
         router = router.route(path, any(no_oauth_here));
     }
+    router = router.route(
+        "/.well-known/oauth-protected-resource/{*path}",
+        any(resource_metadata),
+    );
     router
         .route("/healthz", any(alive))
         .route("/livez", any(alive))
         .fallback(not_found)
+}
+
+/// Serves the metadata of an endpoint, which leads clients to the authorization servers. Without
+/// any, the answer is that of all other paths of OAuth.
+async fn resource_metadata(
+    State(shared_state): State<SharedListenerState>,
+    request: Request,
+) -> Response {
+    let head = request.into_parts().0;
+    let state = shared_state.load_full();
+    let host = request_hosts(&head.headers, &head.uri).next().flatten();
+    let document = match head.method {
+        Method::GET | Method::HEAD => state.auth.document(head.uri.path(), host),
+        _ => None,
+    };
+    let Some(document) = document else {
+        return no_oauth_here().await;
+    };
+    let mut response = Response::new(AxumBody::from(document));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
 }
 
 async fn no_oauth_here() -> Response {

@@ -23,7 +23,7 @@ use crate::panic_guard::{StartedResponse, finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
 use crate::small_response::{json, small_response};
 use moongate_access::auth::{
-    AuthError, AuthRefusal, CachedIdentity, CredentialFetch, ProvenIdentity,
+    AuthError, AuthRefusal, CachedIdentity, CredentialFetch, LackedRight, ProvenIdentity,
 };
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;
@@ -31,7 +31,7 @@ use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
 use moongate_protocol::{Admitted, BodyHint, ClientPayload, Dialect, McpRequest, RequestHead};
-use moongate_telemetry::{AuthOutcome, MemoryHolder};
+use moongate_telemetry::{AuthOutcome, DeniedRule, MemoryHolder};
 
 /// Longest time that a request waits for what its authentication lacks.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -173,9 +173,11 @@ fn authenticate(
     source: &mut RequestSource<'_>,
     request: &ReceivedRequest,
 ) -> Result<ProvenIdentity, AuthRefusal> {
-    let identity = state
-        .auth
-        .authenticate(&request.head.headers, source.identity.as_deref_mut())?;
+    let identity = state.auth.authenticate(
+        &request.head.headers,
+        &request.scope,
+        source.identity.as_deref_mut(),
+    )?;
     if let Some(slot) = source.slot {
         // From here on the connection is not evicted: its sender has shown a key.
         slot.admit();
@@ -229,6 +231,7 @@ fn refuse(
             );
             response
         }
+        AuthError::Forbidden(right) => forbidden(state, refused, *right),
     })
 }
 
@@ -373,6 +376,38 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
         Ok(RpcPayload::One(message)) => Some(message),
         _ => None,
     }
+}
+
+/// Answers 403. The credentials are good, so their sender may learn what is missing.
+fn forbidden(state: &ListenerState, refused: &Refused, right: LackedRight) -> http::Response<Body> {
+    let (rule, error, message) = match right {
+        LackedRight::Scope => (
+            "scope",
+            "insufficient_scope",
+            "The access token lacks the scope of this gateway; log in again and grant it",
+        ),
+        LackedRight::Role => (
+            "role",
+            "forbidden",
+            "No role of this gateway is for you; ask its operator for one",
+        ),
+    };
+    let denied = &state.downstream.metrics.access.policy_denied;
+    denied.inc(DeniedRule(rule));
+    let mut response = small_response(StatusCode::FORBIDDEN, error, message);
+    // 2026-07-28, basic/authorization, "Runtime Insufficient Scope Errors": 403 comes with the
+    // challenge that names the scope.
+    if right == LackedRight::Scope {
+        let denied = AuthError::Forbidden(right);
+        let host = refused.host.as_deref();
+        let challenge = state.auth.challenge(&denied, &refused.scope, host);
+        if let Ok(challenge) = HeaderValue::try_from(challenge) {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, challenge);
+        }
+    }
+    response
 }
 
 /// Answers 401.

@@ -78,7 +78,7 @@ impl ListenerState {
     ) -> Result<StdioConnection, StdioRefused> {
         let identity = self
             .auth
-            .authenticate(credentials, None)
+            .authenticate(credentials, endpoint, None)
             .map_err(|_| StdioRefused::Credentials)?;
         let ProvenIdentity {
             principal, login, ..
@@ -328,7 +328,7 @@ impl LineClient {
         }
         let identity = now
             .auth
-            .authenticate(&http::HeaderMap::new(), None)
+            .authenticate(&http::HeaderMap::new(), &self.scope, None)
             .map_err(|_| ClientDisconnected)?;
         let principal = identity.principal;
         let endpoint = now

@@ -94,7 +94,7 @@ impl Authenticator for ApiKeys {
         "A valid API key is needed: Authorization: Bearer <key>"
     }
 
-    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
+    fn authenticate(&self, headers: &HeaderMap, _: &str) -> Result<ProvenIdentity, AuthRefusal> {
         let hash = KeyHash::of(credential(headers)?);
         // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
         let known = self
@@ -130,7 +130,7 @@ pub const UNKNOWN_KEY: AuthError = AuthError::invalid("unknown key");
 const MALFORMED: AuthError = AuthError::invalid("not a bearer token");
 
 /// Returns the key in `Authorization: Bearer …`, if there is that header.
-pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let Some(value) = headers.get(AUTHORIZATION) else {
         return Ok(None);
     };
@@ -185,8 +185,7 @@ mod tests {
     fn keys(keys: &[KeySettings]) -> AuthSettings {
         AuthSettings {
             keys: keys.to_vec(),
-            required: false,
-            roles: Vec::new(),
+            ..AuthSettings::default()
         }
     }
 
@@ -197,13 +196,13 @@ mod tests {
     }
 
     fn name_of(ring: &AuthMethods, headers: &HeaderMap) -> Result<String, AuthError> {
-        ring.authenticate(headers, None)
+        ring.authenticate(headers, "", None)
             .map(|identity| identity.principal.name.clone())
             .map_err(|refusal| refusal.error)
     }
 
     fn id_of(ring: &AuthMethods, key: &str) -> Option<u32> {
-        ring.authenticate(&headers_with("x-api-key", key), None)
+        ring.authenticate(&headers_with("x-api-key", key), "", None)
             .map(|identity| identity.principal.id)
             .ok()
     }
@@ -255,7 +254,7 @@ mod tests {
         assert_eq!(id_of(&second, "mg_b"), id_of(&first, "mg_b"));
         assert_eq!(id_of(&second, "mg_a"), None);
         let gone = first
-            .authenticate(&headers_with("x-api-key", "mg_a"), None)
+            .authenticate(&headers_with("x-api-key", "mg_a"), "", None)
             .ok()
             .unwrap()
             .principal;
@@ -271,13 +270,13 @@ mod tests {
         }
         let (open, access) = third.reloaded(&keys(&[]));
         let anonymous = open
-            .authenticate(&HeaderMap::new(), None)
+            .authenticate(&HeaderMap::new(), "", None)
             .ok()
             .unwrap()
             .principal;
         assert!(open.principals().admits(&anonymous) && access.allows_tool(&anonymous, "x"));
         let removed = third
-            .authenticate(&headers_with("x-api-key", "mg_a"), None)
+            .authenticate(&headers_with("x-api-key", "mg_a"), "", None)
             .ok()
             .unwrap()
             .principal;

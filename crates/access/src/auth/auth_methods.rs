@@ -15,40 +15,19 @@ use crate::auth::api_keys::ApiKeys;
 use crate::auth::expiry::is_past;
 use crate::auth::principal_table::NO_METHOD;
 use crate::auth::{
-    AuthError, AuthRefusal, Authenticator, KeySettings, PrincipalTable, ProvenIdentity,
+    AuthError, AuthRefusal, AuthSettings, Authenticator, LackedRight, MethodSource, PrincipalTable,
+    ProvenIdentity,
 };
 use crate::policy::{AccessTable, RoleAccess};
 use moongate_model::{Principal, PrincipalKey, PrincipalStanding, RoleId};
-
-/// Settings of all methods.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AuthSettings {
-    /// API keys.
-    pub keys: Vec<KeySettings>,
-    /// True if clients need a key even where there is none.
-    pub required: bool,
-    /// Roles of people, for the methods that admit some.
-    pub roles: Vec<RoleAccess>,
-}
-
-impl AuthSettings {
-    /// Returns true if no method is set up. The gateway then admits every caller, and listens on
-    /// loopback only.
-    pub fn is_open(&self) -> bool {
-        let AuthSettings {
-            keys,
-            required,
-            roles: _,
-        } = self;
-        keys.is_empty() && !required
-    }
-}
 
 /// Methods that authenticate clients, in the order in which they are tried.
 pub struct AuthMethods {
     methods: Vec<Arc<dyn Authenticator>>,
     /// Methods that the settings do not describe. They come first, and stay through a reload.
     added: Vec<Arc<dyn Authenticator>>,
+    /// Source of further methods, which come after those.
+    source: Option<Arc<dyn MethodSource>>,
     /// Principal of every caller, if there are no methods.
     anonymous: Option<Arc<Principal>>,
     principals: Arc<PrincipalTable>,
@@ -61,6 +40,8 @@ pub struct AuthMethods {
 pub struct CachedIdentity {
     version: Arc<()>,
     credential: Vec<u8>,
+    /// Endpoint that the credential was used at, since it may be good for no other.
+    endpoint: String,
     identity: ProvenIdentity,
 }
 
@@ -80,8 +61,23 @@ impl AuthMethods {
         added: Vec<Arc<dyn Authenticator>>,
         settings: &AuthSettings,
     ) -> (Arc<Self>, AccessTable) {
+        AuthMethods::with_source(principals, added, None, settings)
+    }
+
+    /// Creates the methods, with some that are added, and some that a source creates for these and
+    /// all later settings.
+    pub fn with_source(
+        principals: Arc<PrincipalTable>,
+        added: Vec<Arc<dyn Authenticator>>,
+        source: Option<Arc<dyn MethodSource>>,
+        settings: &AuthSettings,
+    ) -> (Arc<Self>, AccessTable) {
         let (keys, roles) = create_methods(&principals, settings);
-        let methods: Vec<_> = added.iter().cloned().chain(keys).collect();
+        let sourced = source
+            .as_ref()
+            .map(|source| source.methods(settings, &principals))
+            .unwrap_or_default();
+        let methods: Vec<_> = added.iter().cloned().chain(sourced).chain(keys).collect();
         let anonymous = methods.is_empty().then(|| principals.intern_anonymous());
         // With the anonymous principal, which must not be away for a moment while an open gateway
         // reloads.
@@ -98,6 +94,7 @@ impl AuthMethods {
         let methods = AuthMethods {
             methods,
             added,
+            source,
             anonymous,
             principals,
             version: Arc::default(),
@@ -108,15 +105,21 @@ impl AuthMethods {
     /// Creates the methods after a change of the config. Credentials that stay keep their
     /// principal. Principals that no method admits any more are removed.
     pub fn reloaded(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        AuthMethods::with_added(self.principals.clone(), self.added.clone(), settings)
+        AuthMethods::with_source(
+            self.principals.clone(),
+            self.added.clone(),
+            self.source.clone(),
+            settings,
+        )
     }
 
     /// Creates the methods as a reload would, with a copy of the principals. Those of the running
     /// gateway stay.
     pub fn preview(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        AuthMethods::with_added(
+        AuthMethods::with_source(
             Arc::new(self.principals.fork()),
             self.added.clone(),
+            self.source.clone(),
             settings,
         )
     }
@@ -131,11 +134,12 @@ impl AuthMethods {
         &self.principals
     }
 
-    /// Authenticates a request. `cached` is the identity of an earlier one, where connections keep
-    /// it. A client without HTTP has empty headers.
+    /// Authenticates a request to an endpoint. `cached` is the identity of an earlier one, where
+    /// connections keep it. A client without HTTP has empty headers.
     pub fn authenticate(
         &self,
         headers: &HeaderMap,
+        endpoint: &str,
         cached: Option<&mut Option<CachedIdentity>>,
     ) -> Result<ProvenIdentity, AuthRefusal> {
         if let Some(anonymous) = &self.anonymous {
@@ -147,22 +151,24 @@ impl AuthMethods {
         let Some((cached, sent)) =
             cached.zip(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes))
         else {
-            return self.prove(headers);
+            return self.prove(headers, endpoint);
         };
         if let Some(known) = &*cached
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, sent).is_ok()
+            && known.endpoint == endpoint
             // What ended on an open connection is refused by its method, which says why.
             && known.identity.is_alive()
         {
             return Ok(known.identity.clone());
         }
-        let identity = self.prove(headers)?;
+        let identity = self.prove(headers, endpoint)?;
         let version = self.version.clone();
         let credential = sent.to_vec();
         *cached = Some(CachedIdentity {
             version,
             credential,
+            endpoint: endpoint.to_owned(),
             identity: identity.clone(),
         });
         Ok(identity)
@@ -170,10 +176,10 @@ impl AuthMethods {
 
     /// Returns the identity that the first method proves. Fails with the first cause that is more
     /// than a lack of credentials.
-    fn prove(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
+    fn prove(&self, headers: &HeaderMap, endpoint: &str) -> Result<ProvenIdentity, AuthRefusal> {
         let mut refused = AuthRefusal::from(AuthError::Missing);
         for method in &self.methods {
-            match method.authenticate(headers) {
+            match method.authenticate(headers, endpoint) {
                 Ok(identity) => return Ok(identity),
                 // Keeps the first real refusal: the cause of a later method would blame credentials
                 // that were never meant for it.
@@ -219,7 +225,20 @@ impl AuthMethods {
             AuthError::Invalid(_) | AuthError::Unavailable(_) => {
                 format!(r#"Bearer {parameters}, error="invalid_token""#)
             }
+            // RFC 6750, section 3.1: with this error, the challenge names the scope that is needed.
+            AuthError::Forbidden(LackedRight::Scope) => {
+                format!(r#"Bearer {parameters}, error="insufficient_scope""#)
+            }
+            // Another login would not help.
+            AuthError::Forbidden(LackedRight::Role) => format!("Bearer {parameters}"),
         }
+    }
+
+    /// Returns the JSON document at a path that clients without credentials read.
+    pub fn document(&self, path: &str, host: Option<&str>) -> Option<String> {
+        self.methods
+            .iter()
+            .find_map(|method| method.document(path, host))
     }
 
     /// Returns the text that shows a refused client what to send.
@@ -246,6 +265,8 @@ fn create_methods(
             keys,
             required: _,
             roles: _,
+            matches: _,
+            tokens: _,
         } = settings;
         let (keys, of_keys) = ApiKeys::new(principals, keys);
         methods.push(Arc::new(keys));
@@ -260,7 +281,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::auth::{CredentialFetch, KeyHash};
+    use crate::auth::{CredentialFetch, KeyHash, KeySettings};
     use crate::policy::GlobList;
 
     /// Method that takes `user:NAME` as credentials. Meets its principals only when they come.
@@ -300,7 +321,11 @@ mod tests {
                 .then(|| format!(r#"resource_metadata="https://login.test/{endpoint}""#))
         }
 
-        fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
+        fn authenticate(
+            &self,
+            headers: &HeaderMap,
+            _: &str,
+        ) -> Result<ProvenIdentity, AuthRefusal> {
             let sent = headers
                 .get(AUTHORIZATION)
                 .and_then(|value| value.to_str().ok());
@@ -341,8 +366,7 @@ mod tests {
         });
         AuthSettings {
             keys: keys.collect(),
-            required: false,
-            roles: Vec::new(),
+            ..AuthSettings::default()
         }
     }
 
@@ -366,7 +390,7 @@ mod tests {
         headers: &HeaderMap,
     ) -> Result<Arc<Principal>, AuthError> {
         methods
-            .authenticate(headers, None)
+            .authenticate(headers, "", None)
             .map(|identity| identity.principal)
             .map_err(|refusal| refusal.error)
     }
@@ -378,7 +402,7 @@ mod tests {
         cached: &mut Option<CachedIdentity>,
     ) -> Result<Arc<Principal>, AuthError> {
         methods
-            .authenticate(&sent(value), Some(cached))
+            .authenticate(&sent(value), "", Some(cached))
             .map(|identity| identity.principal)
             .map_err(|refusal| refusal.error)
     }
@@ -399,7 +423,7 @@ mod tests {
             assert!(principals.admits(&user) && !principals.admits(&key));
             assert_eq!(authenticate(&next, &sent("user:ann")), Ok(user.clone()));
             assert!(
-                next.authenticate(&HeaderMap::new(), None).is_err(),
+                next.authenticate(&HeaderMap::new(), "", None).is_err(),
                 "a method closes the gateway"
             );
         }
@@ -437,19 +461,17 @@ mod tests {
     #[test]
     fn a_gateway_without_keys_that_asks_for_one_admits_nobody() {
         let (closed, _) = AuthMethods::new(&AuthSettings {
-            keys: Vec::new(),
             required: true,
-            roles: Vec::new(),
+            ..AuthSettings::default()
         });
         assert!(!closed.is_open());
         for headers in [HeaderMap::new(), sent("Bearer a"), sent("Bearer ")] {
-            assert!(closed.authenticate(&headers, None).is_err());
+            assert!(closed.authenticate(&headers, "", None).is_err());
         }
         let (before, _) = AuthMethods::new(&keys(&["a"]));
         let (after, _) = before.reloaded(&AuthSettings {
-            keys: Vec::new(),
             required: true,
-            roles: Vec::new(),
+            ..AuthSettings::default()
         });
         assert_eq!(
             authenticate(&after, &sent("Bearer a")).unwrap_err().cause(),
@@ -476,7 +498,10 @@ mod tests {
     #[tokio::test]
     async fn credentials_are_good_after_the_fetch_that_their_refusal_carries() {
         let methods = with_users(&Arc::default(), &keys(&["a"]));
-        let refusal = methods.authenticate(&sent("user:cho"), None).err().unwrap();
+        let refusal = methods
+            .authenticate(&sent("user:cho"), "", None)
+            .err()
+            .unwrap();
         assert_eq!(refusal.error.cause(), "unknown name");
         refusal.fetch.unwrap().await;
         assert_eq!(
@@ -485,7 +510,7 @@ mod tests {
         );
         assert!(
             methods
-                .authenticate(&sent("Bearer x"), None)
+                .authenticate(&sent("Bearer x"), "", None)
                 .err()
                 .unwrap()
                 .fetch

@@ -24,14 +24,24 @@ pub trait Authenticator: Send + Sync {
     /// Returns the text that shows a refused client what to send.
     fn advice(&self) -> &'static str;
 
-    /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials
-    /// are of this method.
-    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal>;
+    /// Proves the identity behind a request to an endpoint, whose name is empty for the one over
+    /// everything. Fails with [`AuthError::Missing`] if no credentials are of this method.
+    fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        endpoint: &str,
+    ) -> Result<ProvenIdentity, AuthRefusal>;
 
     /// Returns the parameters of the challenge to a refused client, such as
     /// `resource_metadata="..."`, instead of the realm. `host` is the host that the request names.
     /// `None`: the method has no parameters.
     fn challenge(&self, _endpoint: &str, _host: Option<&str>) -> Option<String> {
+        None
+    }
+
+    /// Returns the JSON document at a path that clients without credentials read, such as the
+    /// metadata of an endpoint. `host` is the host that the request names. `None`: there is none.
+    fn document(&self, _path: &str, _host: Option<&str>) -> Option<String> {
         None
     }
 
@@ -113,6 +123,17 @@ pub enum AuthError {
     Invalid(InvalidCredentials),
     /// Good credentials, for which there is no room. Clients are asked to come again.
     Unavailable(&'static str),
+    /// Good credentials that lack a right. Only these may learn what is missing.
+    Forbidden(LackedRight),
+}
+
+/// Right that good credentials lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LackedRight {
+    /// Scope, which another login may give.
+    Scope,
+    /// Role, which only the operator can give.
+    Role,
 }
 
 /// Credentials that were refused.
@@ -139,6 +160,8 @@ impl AuthError {
             AuthError::Missing => "no key",
             AuthError::Invalid(credentials) => credentials.cause,
             AuthError::Unavailable(cause) => cause,
+            AuthError::Forbidden(LackedRight::Scope) => "token without the scope",
+            AuthError::Forbidden(LackedRight::Role) => "no role fits",
         }
     }
 
@@ -149,7 +172,10 @@ impl AuthError {
                 principal: Some(principal),
                 ..
             }) => Some(&principal.name),
-            AuthError::Invalid(_) | AuthError::Missing | AuthError::Unavailable(_) => None,
+            AuthError::Invalid(_)
+            | AuthError::Missing
+            | AuthError::Unavailable(_)
+            | AuthError::Forbidden(_) => None,
         }
     }
 }

@@ -6,17 +6,24 @@
 
 mod admin;
 mod auth_methods;
+mod auth_settings;
 mod authenticator;
 mod expiry;
+mod method_source;
 mod named_key;
 mod principal_table;
 mod api_keys;
+mod token_settings;
 
 pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess, bearer_hash};
-pub use api_keys::{UNKNOWN_KEY, sent_key};
-pub use auth_methods::{AuthMethods, AuthSettings, CachedIdentity};
+pub use api_keys::{UNKNOWN_KEY, bearer, sent_key};
+pub use auth_methods::{AuthMethods, CachedIdentity};
+pub use auth_settings::AuthSettings;
 pub use authenticator::{
-    AuthError, AuthRefusal, Authenticator, CredentialFetch, InvalidCredentials, ProvenIdentity,
+    AuthError, AuthRefusal, Authenticator, CredentialFetch, InvalidCredentials, LackedRight,
+    ProvenIdentity,
 };
+pub use method_source::MethodSource;
 pub use named_key::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};
 pub use principal_table::{Person, PrincipalChange, PrincipalTable};
+pub use token_settings::{RoleMatch, SignatureAlgorithm, TokenIssuer, TokenSettings};

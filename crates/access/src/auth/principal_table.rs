@@ -338,6 +338,12 @@ impl PrincipalTable {
             .collect()
     }
 
+    /// Returns the time from which the principal of a key is no longer admitted. `None`: it is not
+    /// in the table, or does not expire.
+    pub fn expiry_of(&self, key: &PrincipalKey) -> Option<jiff::Timestamp> {
+        self.interned.read().by_key.get(key)?.expires
+    }
+
     /// Finds a principal by its key.
     pub fn find(&self, key: &PrincipalKey) -> Option<Arc<Principal>> {
         self.interned

@@ -275,7 +275,11 @@ mod tests {
             keys: keys.to_vec(),
             ..AuthSettings::default()
         });
-        methods.authenticate(&headers, None).ok().unwrap().principal
+        methods
+            .authenticate(&headers, "", None)
+            .ok()
+            .unwrap()
+            .principal
     }
 
     /// Returns a sealer of a restarted process, which restores the key of the seal.

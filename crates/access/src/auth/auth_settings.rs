@@ -1,0 +1,37 @@
+//! Settings of authentication, as the config has them.
+//!
+//! Owns which methods are set up. Does not authenticate (`auth_methods.rs`). Invariant: a gateway
+//! is open only if nothing at all asks for credentials.
+
+use crate::auth::{KeySettings, RoleMatch, TokenSettings};
+use crate::policy::RoleAccess;
+
+/// Settings of all methods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthSettings {
+    /// API keys.
+    pub keys: Vec<KeySettings>,
+    /// True if clients need a key even where there is none.
+    pub required: bool,
+    /// Roles of people, for the methods that admit some.
+    pub roles: Vec<RoleAccess>,
+    /// People whom each of these roles is for.
+    pub matches: Vec<RoleMatch>,
+    /// Access tokens of the operator's own issuers, for a [`MethodSource`]. `None`: none are taken.
+    pub tokens: Option<TokenSettings>,
+}
+
+impl AuthSettings {
+    /// Returns true if no method is set up. The gateway then admits every caller, and listens on
+    /// loopback only.
+    pub fn is_open(&self) -> bool {
+        let AuthSettings {
+            keys,
+            required,
+            roles: _,
+            matches: _,
+            tokens,
+        } = self;
+        keys.is_empty() && !required && tokens.is_none()
+    }
+}

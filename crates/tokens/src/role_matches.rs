@@ -1,0 +1,163 @@
+//! Roles of people, by the claims of their tokens.
+//!
+//! Owns which roles fit. Does not know what a role may use (`moongate_access`). Invariant: a role
+//! is for the people of one issuer, whatever another issuer says about its own.
+
+use moongate_access::auth::RoleMatch;
+
+use crate::claims::ClaimSet;
+use crate::verify::verified_email;
+
+/// Returns the names of the roles that fit a token of an issuer.
+pub(crate) fn roles_of<'a>(
+    matches: &'a [RoleMatch],
+    issuer: &str,
+    claims: &ClaimSet,
+) -> Vec<&'a str> {
+    matches
+        .iter()
+        .filter(|role| role.issuer == issuer && fits(role, claims))
+        .map(|role| role.role.as_str())
+        .collect()
+}
+
+/// Returns true if all parts of a match fit. In one part, any value will do.
+fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
+    if role.anyone {
+        return true;
+    }
+    // Fails closed: a match without parts is for nobody.
+    if role.claims.is_empty() && role.emails.is_none() {
+        return false;
+    }
+    let fit_claims = role.claims.iter().all(|(path, values)| {
+        let texts = claims.texts(path);
+        values.iter().any(|value| texts.contains(&value.as_str()))
+    });
+    let fits_email = role.emails.as_ref().is_none_or(|patterns| {
+        verified_email(claims)
+            .is_some_and(|email| patterns.iter().any(|pattern| fits_email(pattern, email)))
+    });
+    fit_claims && fits_email
+}
+
+/// Compares an address. Its domain is compared without case.
+fn fits_email(pattern: &str, email: &str) -> bool {
+    let (Some((name, domain)), Some((own_name, own_domain))) =
+        (pattern.rsplit_once('@'), email.rsplit_once('@'))
+    else {
+        return false;
+    };
+    domain.eq_ignore_ascii_case(own_domain) && (name == "*" || name == own_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const ISSUER: &str = "https://login.test";
+
+    fn role(claims: &[(&str, &[&str])], emails: &[&str]) -> RoleMatch {
+        let texts = |values: &[&str]| -> Vec<String> {
+            values.iter().map(|&value| value.to_owned()).collect()
+        };
+        let claims: BTreeMap<String, Vec<String>> = claims
+            .iter()
+            .map(|(path, values)| ((*path).to_owned(), texts(values)))
+            .collect();
+        RoleMatch {
+            role: "staff".to_owned(),
+            issuer: ISSUER.to_owned(),
+            anyone: false,
+            claims,
+            emails: (!emails.is_empty()).then(|| texts(emails)),
+        }
+    }
+
+    fn fits_text(role: &RoleMatch, claims: &str) -> bool {
+        fits(role, &serde_json::from_str(claims).unwrap())
+    }
+
+    #[test]
+    fn all_parts_hold_and_in_each_any_value() {
+        let role = role(
+            &[("groups", &["a", "b"]), ("realm.roles", &["admin"])],
+            &["*@Example.com", "bob@other.test"],
+        );
+        let rest = r#""realm":{"roles":["admin"]},"email_verified":true"#;
+        for (claims, expected) in [
+            (
+                format!(r#"{{"groups":["x","b"],"email":"ann@example.COM",{rest}}}"#),
+                true,
+            ),
+            (
+                format!(r#"{{"groups":"a","email":"bob@other.test",{rest}}}"#),
+                true,
+            ),
+            (
+                format!(r#"{{"groups":"a","email":"Bob@other.test",{rest}}}"#),
+                false,
+            ),
+            (
+                format!(r#"{{"groups":["x"],"email":"ann@example.com",{rest}}}"#),
+                false,
+            ),
+            (format!(r#"{{"groups":["a"],{rest}}}"#), false),
+            (
+                r#"{"groups":["a"],"email":"ann@example.com","email_verified":true}"#.to_owned(),
+                false,
+            ),
+        ] {
+            assert_eq!(fits_text(&role, &claims), expected, "{claims}");
+        }
+    }
+
+    #[test]
+    fn an_email_counts_only_if_it_is_verified_and_plain() {
+        let role = role(&[], &["*@example.com"]);
+        for (claims, expected) in [
+            (r#"{"email":"ann@example.com","email_verified":true}"#, true),
+            (
+                r#"{"email":"ann@example.com","email_verified":"true"}"#,
+                false,
+            ),
+            (
+                r#"{"email":"ann@example.com","email_verified":false}"#,
+                false,
+            ),
+            (r#"{"email":"ann@example.com"}"#, false),
+            (
+                r#"{"email":"\u00e4@example.com","email_verified":true}"#,
+                false,
+            ),
+            (
+                r#"{"email":"ann@example.com.evil.test","email_verified":true}"#,
+                false,
+            ),
+            (
+                r#"{"email":"ann@example.com@evil.test","email_verified":true}"#,
+                false,
+            ),
+        ] {
+            assert_eq!(fits_text(&role, claims), expected, "{claims}");
+        }
+    }
+
+    #[test]
+    fn a_role_is_for_one_issuer_and_a_match_without_parts_for_nobody() {
+        let claims: ClaimSet = serde_json::from_str(r#"{"groups":["a"]}"#).unwrap();
+        let matches = [role(&[("groups", &["a"])], &[])];
+        assert_eq!(roles_of(&matches, ISSUER, &claims), ["staff"]);
+        for issuer in ["https://evil.test", "https://login.test/", ""] {
+            assert!(roles_of(&matches, issuer, &claims).is_empty(), "{issuer}");
+        }
+        assert!(!fits(&role(&[], &[]), &claims));
+        let anyone = RoleMatch {
+            anyone: true,
+            ..role(&[], &[])
+        };
+        assert!(fits(&anyone, &claims));
+    }
+}

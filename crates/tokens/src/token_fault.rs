@@ -1,0 +1,67 @@
+//! Reasons to refuse a token.
+//!
+//! Owns their words for the operator's log. Does not answer clients. Invariant: no text of a token
+//! is in a reason, because whoever sends one could write into the log.
+
+use moongate_access::auth::AuthError;
+
+/// Reason to refuse a token. Clients get the same answer for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenFault {
+    /// Too long, or not three parts of JSON.
+    Malformed,
+    /// `typ` of something other than an access token.
+    Type,
+    /// `crit` in the header, which asks for an extension.
+    Extension,
+    /// `iss` that is missing or not in the config.
+    Issuer,
+    /// `alg` that the issuer must not use.
+    Algorithm,
+    /// No key that fits.
+    UnknownKey,
+    /// Signature that no key made.
+    Signature,
+    /// `exp` that is missing.
+    NoExpiry,
+    /// `exp` that has passed.
+    Expired,
+    /// `nbf` that has not come.
+    NotYet,
+    /// `sub` that is missing.
+    NoSubject,
+    /// `aud` that names something else.
+    Audience,
+    /// Claims of an ID token.
+    IdToken,
+    /// `cnf`, which binds the token to a key.
+    Bound,
+}
+
+impl TokenFault {
+    /// Returns the words for the operator's log.
+    pub(crate) fn cause(self) -> &'static str {
+        match self {
+            TokenFault::Malformed => "malformed token",
+            TokenFault::Type => "not an access token",
+            TokenFault::Extension => "token with an unknown extension",
+            TokenFault::Issuer => "token of an unknown issuer",
+            TokenFault::Algorithm => "token with a refused algorithm",
+            TokenFault::UnknownKey => "token signed with an unknown key",
+            TokenFault::Signature => "token with a bad signature",
+            TokenFault::NoExpiry => "token without an expiry",
+            TokenFault::Expired => "expired token",
+            TokenFault::NotYet => "token that is not valid yet",
+            TokenFault::NoSubject => "token without a subject",
+            TokenFault::Audience => "token for another audience",
+            TokenFault::IdToken => "ID token instead of an access token",
+            TokenFault::Bound => "token bound to a key",
+        }
+    }
+}
+
+impl From<TokenFault> for AuthError {
+    fn from(fault: TokenFault) -> Self {
+        AuthError::invalid(fault.cause())
+    }
+}

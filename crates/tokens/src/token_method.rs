@@ -1,0 +1,208 @@
+//! Access tokens as a method of authentication.
+//!
+//! Owns the steps from a request's token to a principal. Does not check the token itself
+//! (`verify.rs`). Invariant: a client learns nothing of why a token was refused, unless the token
+//! is good and lacks a right.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use moongate_access::auth::{
+    AuthError, AuthRefusal, Authenticator, CredentialFetch, LackedRight, Person, PrincipalTable,
+    ProvenIdentity, RoleMatch, TokenIssuer, bearer,
+};
+
+use crate::compact_token::{CompactToken, looks_like_token};
+use crate::issuer_keys::IssuerKeys;
+use crate::person_mark::PersonKey;
+use crate::resource_names::{ResourceDocument, ResourceNames, is_endpoint_name};
+use crate::role_matches::roles_of;
+use crate::token_fault::TokenFault;
+use crate::verify::{TokenUse, VerifiedToken, check_claims, check_header, check_signature};
+
+/// Name of the method.
+const METHOD: &str = "access tokens";
+
+/// Issuer with its keys.
+pub(crate) struct TrustedIssuer {
+    pub(crate) settings: TokenIssuer,
+    pub(crate) keys: Arc<IssuerKeys>,
+}
+
+/// Access tokens of the operator's own issuers.
+pub(crate) struct TokenMethod {
+    pub(crate) issuers: Vec<TrustedIssuer>,
+    pub(crate) resources: ResourceNames,
+    /// Scope that the tokens of all issuers need.
+    pub(crate) scope: Option<String>,
+    pub(crate) matches: Vec<RoleMatch>,
+    pub(crate) principals: Arc<PrincipalTable>,
+    pub(crate) person_key: Arc<PersonKey>,
+}
+
+/// Refusal of a token, with the issuer whose other keys might make it good.
+struct RefusedToken<'a> {
+    fault: TokenFault,
+    issuer: Option<&'a TrustedIssuer>,
+}
+
+impl From<TokenFault> for RefusedToken<'_> {
+    fn from(fault: TokenFault) -> Self {
+        RefusedToken {
+            fault,
+            issuer: None,
+        }
+    }
+}
+
+impl TokenMethod {
+    /// Verifies a token for an endpoint.
+    fn verify(
+        &self,
+        text: &str,
+        endpoint: &str,
+    ) -> Result<(&TrustedIssuer, VerifiedToken), RefusedToken<'_>> {
+        let token = CompactToken::read(text)?;
+        let named = token.claims.text("iss").ok_or(TokenFault::Issuer)?;
+        let issuer = self
+            .issuers
+            .iter()
+            .find(|issuer| issuer.settings.issuer == named)
+            .ok_or(TokenFault::Issuer)?;
+        let header = check_header(&token.header, &issuer.settings)?;
+        let lacks_key = || RefusedToken {
+            fault: TokenFault::UnknownKey,
+            issuer: Some(issuer),
+        };
+        let keys = issuer.keys.current().ok_or_else(lacks_key)?;
+        match check_signature(&token, &header, &keys) {
+            Err(TokenFault::UnknownKey) => return Err(lacks_key()),
+            checked => checked?,
+        }
+        let call = TokenUse {
+            resources: &self.resources,
+            endpoint,
+            now: jiff::Timestamp::now(),
+        };
+        let verified = check_claims(token.claims, &issuer.settings, &call)?;
+        Ok((issuer, verified))
+    }
+
+    /// Returns the identity that a good token proves.
+    fn admit(
+        &self,
+        issuer: &TrustedIssuer,
+        token: &VerifiedToken,
+    ) -> Result<ProvenIdentity, AuthError> {
+        if !token.has_scope {
+            return Err(AuthError::Forbidden(LackedRight::Scope));
+        }
+        let roles = roles_of(&self.matches, &issuer.settings.issuer, &token.claims);
+        if roles.is_empty() {
+            return Err(AuthError::Forbidden(LackedRight::Role));
+        }
+        let role = self
+            .principals
+            .role_sets()
+            .intern(&roles)
+            .ok_or(AuthError::Unavailable("too many sets of roles"))?;
+        let secret = self.person_key.secret_of(&token.mark);
+        // The person stays until the last of their tokens ends.
+        let expires = self
+            .principals
+            .expiry_of(&token.mark)
+            .map_or(token.expires, |known| known.max(token.expires));
+        let principal = self.principals.meet(
+            METHOD,
+            Person {
+                key: token.mark,
+                name: &token.name,
+                secret,
+                role,
+                expires: Some(expires),
+            },
+        )?;
+        Ok(ProvenIdentity {
+            principal,
+            expires: Some(token.expires),
+            login: None,
+        })
+    }
+}
+
+impl Authenticator for TokenMethod {
+    fn name(&self) -> &'static str {
+        METHOD
+    }
+
+    fn advice(&self) -> &'static str {
+        "Log in with OAuth, or send an access token: Authorization: Bearer <token>"
+    }
+
+    fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        endpoint: &str,
+    ) -> Result<ProvenIdentity, AuthRefusal> {
+        // What is not a token may be a key.
+        let token = bearer(headers).ok().flatten();
+        let token = token
+            .filter(|text| looks_like_token(text))
+            .ok_or(AuthError::Missing)?;
+        match self.verify(token, endpoint) {
+            Ok((issuer, verified)) => Ok(self.admit(issuer, &verified)?),
+            Err(RefusedToken { fault, issuer }) => {
+                // A fetch that would not start is nothing to wait for.
+                let keys = issuer
+                    .map(|issuer| issuer.keys.clone())
+                    .filter(|keys| keys.may_fetch());
+                Err(AuthRefusal {
+                    error: fault.into(),
+                    fetch: keys.map(|keys| -> CredentialFetch { Box::pin(keys.refresh()) }),
+                })
+            }
+        }
+    }
+
+    fn admits_people(&self) -> bool {
+        true
+    }
+
+    fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
+        // Under another allowed host, clients go on with keys.
+        if !self.resources.is_own_host(host?) || !is_endpoint_name(endpoint) {
+            return None;
+        }
+        let metadata = self.resources.metadata_url(endpoint);
+        Some(match &self.scope {
+            Some(scope) => format!(r#"resource_metadata="{metadata}", scope="{scope}""#),
+            None => format!(r#"resource_metadata="{metadata}""#),
+        })
+    }
+
+    fn document(&self, path: &str, host: Option<&str>) -> Option<String> {
+        if !self.resources.is_own_host(host?) {
+            return None;
+        }
+        let endpoint = self.resources.endpoint_at(path)?;
+        let issuers = self.issuers.iter();
+        let document = ResourceDocument::new(
+            self.resources.identifier(&endpoint),
+            issuers
+                .map(|issuer| issuer.settings.issuer.clone())
+                .collect(),
+            self.scope.as_deref(),
+        );
+        serde_json::to_string(&document).ok()
+    }
+}
+
+/// Returns the scope that the tokens of all issuers need. `None`: it depends on the issuer, and a
+/// client that asked one for another's scope would be refused.
+pub(crate) fn common_scope(issuers: &[TokenIssuer]) -> Option<&str> {
+    let (first, others) = issuers.split_first()?;
+    others
+        .iter()
+        .all(|issuer| issuer.scope == first.scope)
+        .then_some(first.scope.as_str())
+}

@@ -1,0 +1,202 @@
+//! Checks of a token, one after the other.
+//!
+//! Owns every reason to refuse a token, but for its key. Does not fetch keys or know roles.
+//! Invariant: claims are read for a decision only after the signature was found good, except for
+//! the issuer, which says whose key that has to be.
+
+use jiff::Timestamp;
+use moongate_access::auth::{SignatureAlgorithm, TokenIssuer};
+use moongate_model::PrincipalKey;
+
+use crate::claims::ClaimSet;
+use crate::compact_token::CompactToken;
+use crate::jwk_set::JwkSet;
+use crate::person_mark::{SubjectKind, log_name, person_mark};
+use crate::resource_names::ResourceNames;
+use crate::token_fault::TokenFault;
+
+/// Difference of clocks that is allowed, in seconds.
+const SKEW: i64 = 30;
+/// Values of `typ` that an access token may have, apart from none (RFC 9068, section 4).
+const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
+/// Claims of ID tokens (OpenID Connect Core 1.0, sections 2 and 3.3.2.11).
+const ID_TOKEN_CLAIMS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
+
+/// Token that is good for the endpoint that was called.
+#[derive(Debug)]
+pub(crate) struct VerifiedToken {
+    /// Identity of its subject.
+    pub(crate) mark: PrincipalKey,
+    /// Name of its subject, for logs.
+    pub(crate) name: String,
+    /// Time from which it is refused.
+    pub(crate) expires: Timestamp,
+    /// True if it has the scope that the issuer's tokens need.
+    pub(crate) has_scope: bool,
+    /// Claims.
+    pub(crate) claims: ClaimSet,
+}
+
+/// Header that passed its checks.
+pub(crate) struct TokenHeader<'a> {
+    algorithm: SignatureAlgorithm,
+    kid: Option<&'a str>,
+}
+
+/// Call that a token comes with.
+pub(crate) struct TokenUse<'a> {
+    /// Names of all endpoints.
+    pub(crate) resources: &'a ResourceNames,
+    /// Endpoint that is called.
+    pub(crate) endpoint: &'a str,
+    /// Time of the call.
+    pub(crate) now: Timestamp,
+}
+
+/// Checks the header of a token. `jku`, `jwk` and `x5u` are not read, because whoever sends the
+/// token wrote them.
+pub(crate) fn check_header<'a>(
+    header: &'a ClaimSet,
+    issuer: &TokenIssuer,
+) -> Result<TokenHeader<'a>, TokenFault> {
+    // RFC 7515, section 4.1.11: an extension in `crit` that is not understood makes the signature
+    // invalid, and none is understood here.
+    if header.has("crit") {
+        return Err(TokenFault::Extension);
+    }
+    let is_access_token = match header.text("typ") {
+        Some(typ) => TYPES.iter().any(|known| known.eq_ignore_ascii_case(typ)),
+        None => !header.has("typ"),
+    };
+    if !is_access_token {
+        return Err(TokenFault::Type);
+    }
+    let algorithm = header
+        .text("alg")
+        .and_then(SignatureAlgorithm::parse)
+        .filter(|algorithm| issuer.algorithms.contains(algorithm))
+        .ok_or(TokenFault::Algorithm)?;
+    let kid = header.text("kid");
+    if kid.is_none() && header.has("kid") {
+        return Err(TokenFault::Malformed);
+    }
+    Ok(TokenHeader { algorithm, kid })
+}
+
+/// Checks the signature of a token.
+pub(crate) fn check_signature(
+    token: &CompactToken<'_>,
+    header: &TokenHeader<'_>,
+    keys: &JwkSet,
+) -> Result<(), TokenFault> {
+    let candidates = keys.candidates(header.kid, header.algorithm);
+    if candidates.is_empty() {
+        return Err(TokenFault::UnknownKey);
+    }
+    let message = token.signed.as_bytes();
+    let is_good = candidates
+        .iter()
+        .any(|key| key.verifies(header.algorithm, message, &token.signature));
+    match (is_good, header.kid) {
+        (true, _) => Ok(()),
+        // The key may be new. With a name, a new key would have another one.
+        (false, None) => Err(TokenFault::UnknownKey),
+        (false, Some(_)) => Err(TokenFault::Signature),
+    }
+}
+
+/// Checks the claims of a token whose signature is good.
+pub(crate) fn check_claims(
+    claims: ClaimSet,
+    issuer: &TokenIssuer,
+    call: &TokenUse<'_>,
+) -> Result<VerifiedToken, TokenFault> {
+    if claims.text("iss") != Some(&issuer.issuer) {
+        return Err(TokenFault::Issuer);
+    }
+    let expires = check_times(&claims, call.now)?;
+    if ID_TOKEN_CLAIMS.iter().any(|name| claims.has(name)) {
+        return Err(TokenFault::IdToken);
+    }
+    // RFC 7800: such a token counts only together with a proof, which nothing here checks.
+    if claims.has("cnf") {
+        return Err(TokenFault::Bound);
+    }
+    let subject = claims
+        .text("sub")
+        .filter(|subject| !subject.is_empty())
+        .ok_or(TokenFault::NoSubject)?;
+    if !names_endpoint(&claims, issuer, call) {
+        return Err(TokenFault::Audience);
+    }
+    let mark = person_mark(kind_of(&claims, subject), &issuer.issuer, subject);
+    let name = match verified_email(&claims) {
+        Some(email) => log_name(email),
+        None => log_name(&format!("{subject} at {}", issuer.issuer)),
+    };
+    Ok(VerifiedToken {
+        mark,
+        name,
+        expires,
+        has_scope: has_scope(&claims, &issuer.scope),
+        claims,
+    })
+}
+
+/// Checks the times of a token. Returns the one from which it is refused.
+fn check_times(claims: &ClaimSet, now: Timestamp) -> Result<Timestamp, TokenFault> {
+    let expires = claims.number("exp").ok_or(TokenFault::NoExpiry)?;
+    let end = expires.saturating_add(SKEW);
+    let now = now.as_second();
+    if end <= now {
+        return Err(TokenFault::Expired);
+    }
+    let has_begun = match claims.number("nbf") {
+        Some(begin) => begin <= now.saturating_add(SKEW),
+        None => !claims.has("nbf"),
+    };
+    if !has_begun {
+        return Err(TokenFault::NotYet);
+    }
+    // A time that no calendar has is as good as the last one.
+    Ok(Timestamp::from_second(end).unwrap_or(Timestamp::MAX))
+}
+
+/// Returns true if the audience includes the endpoint that is called.
+fn names_endpoint(claims: &ClaimSet, issuer: &TokenIssuer, call: &TokenUse<'_>) -> bool {
+    let audiences = claims.texts("aud");
+    match &issuer.audience {
+        Some(ours) => audiences
+            .iter()
+            .any(|audience| ours.iter().any(|own| own == audience)),
+        None => audiences
+            .iter()
+            .any(|audience| call.resources.endpoint_of(audience).as_deref() == Some(call.endpoint)),
+    }
+}
+
+/// Returns whether somebody logged in for a token, or a program used its own credentials.
+fn kind_of(claims: &ClaimSet, subject: &str) -> SubjectKind {
+    // RFC 9068, section 2.2: without a resource owner, `sub` is the client. Entra has `idtyp`.
+    let is_client = [claims.text("client_id"), claims.text("azp")].contains(&Some(subject));
+    if is_client || claims.text("idtyp") == Some("app") {
+        SubjectKind::Program
+    } else {
+        SubjectKind::Person
+    }
+}
+
+/// Returns the email address of a subject, if the issuer has verified it.
+pub(crate) fn verified_email(claims: &ClaimSet) -> Option<&str> {
+    claims
+        .text("email")
+        .filter(|email| claims.is_true("email_verified") && email.is_ascii())
+}
+
+fn has_scope(claims: &ClaimSet, scope: &str) -> bool {
+    ["scope", "scp"]
+        .into_iter()
+        .flat_map(|name| claims.texts(name))
+        .flat_map(|text| text.split(' '))
+        .any(|word| word == scope)
+}
