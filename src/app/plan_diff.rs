@@ -4,6 +4,7 @@
 //! Does not say which settings need a restart: their keys do (`moongate_config`). Does not apply
 //! anything: all functions are pure. Invariant: every key of the config belongs to a part.
 
+use moongate_access::auth::TokenIssuer;
 use moongate_api::ConfigDifference;
 use moongate_config::{Plan, ReloadSettings, differing_keys, restart_keys, with_keys_of};
 use moongate_gateway::DisabledServer;
@@ -67,7 +68,7 @@ macro_rules! part {
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a
 /// restart.
-const PARTS: [PlanPart; 31] = [
+const PARTS: [PlanPart; 32] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
@@ -96,7 +97,22 @@ const PARTS: [PlanPart; 31] = [
     part!("views", views),
     part!("auth.keys", auth.keys),
     part!("auth.required", auth.required),
-    part!("auth.roles", auth.roles),
+    PlanPart {
+        key: "auth.jwt",
+        // The settings of tokens have the public URL, too, which is a part itself.
+        differs: |from, to| token_issuers(from) != token_issuers(to),
+        copy: |to, from| to.auth.tokens.clone_from(&from.auth.tokens),
+    },
+    PlanPart {
+        key: "auth.roles",
+        differs: |from, to| {
+            from.auth.roles != to.auth.roles || from.auth.matches != to.auth.matches
+        },
+        copy: |to, from| {
+            to.auth.roles.clone_from(&from.auth.roles);
+            to.auth.matches.clone_from(&from.auth.matches);
+        },
+    },
     part!("admin.keys", admin_access.keys),
     part!("admin.metrics", admin_access.metrics),
     part!("admin.edit", admin_edits.edit),
@@ -177,6 +193,10 @@ fn diff_servers(from: &Plan, to: &Plan) -> ConfigDifference {
 
 /// Returns the servers that one plan disables and the other lacks. Those that the other enables are
 /// added or removed.
+fn token_issuers(plan: &Plan) -> Option<&Vec<TokenIssuer>> {
+    plan.auth.tokens.as_ref().map(|tokens| &tokens.issuers)
+}
+
 fn switched_off<'a>(disabled: &'a [DisabledServer], other: &Plan) -> Vec<&'a str> {
     disabled
         .iter()

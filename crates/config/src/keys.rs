@@ -3,6 +3,8 @@
 //! Owns their types and defaults, as `file` does for all others. Does not check values (`resolve`).
 //! Invariant: no default here lets anybody in.
 
+use std::collections::BTreeMap;
+
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,10 @@ pub(super) struct Auth {
     pub(super) keys: Vec<Key>,
     /// `true`: clients need a key even if none is configured, so that nobody gets in.
     pub(super) required: bool,
+    /// Your own issuers, whose access tokens open the gateway for people with a role.
+    pub(super) jwt: Vec<JwtIssuer>,
+    /// Roles of people who log in.
+    pub(super) roles: Vec<PeopleRole>,
 }
 
 impl Auth {
@@ -45,8 +51,13 @@ impl Auth {
     /// their own.
     pub(super) fn is_open(&self) -> bool {
         // All members are named, so that a new method cannot be forgotten here.
-        let Auth { keys, required } = self;
-        keys.is_empty() && !required
+        let Auth {
+            keys,
+            required,
+            jwt,
+            roles: _,
+        } = self;
+        keys.is_empty() && !required && jwt.is_empty()
     }
 }
 
@@ -76,6 +87,79 @@ pub(super) struct Key {
     pub(super) rate: Option<RateSetting>,
     /// When the key expires: a date (UTC), or a time with its offset.
     pub(super) expires: Option<String>,
+}
+
+/// An issuer whose access tokens open the gateway.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub(super) struct JwtIssuer {
+    /// The issuer, exactly as tokens have it in `iss`.
+    #[cfg_attr(test, schemars(example = &"https://login.example.com"))]
+    pub(super) issuer: Option<String>,
+    /// Audiences of tokens that open every endpoint. Default: the URL of the endpoint, such as
+    /// `https://mcp.example.com/mcp`.
+    pub(super) audience: Option<Vec<String>>,
+    /// Algorithms that signatures may have: RS, PS 256, 384, 512, ES 256, 384, `EdDSA`.
+    pub(super) algorithms: Vec<String>,
+    /// The URL of the issuer's keys, `jwks_uri` in its metadata.
+    #[cfg_attr(test, schemars(example = &"https://login.example.com/keys"))]
+    pub(super) jwks_url: Option<String>,
+    /// The scope that a token must have.
+    pub(super) scope: String,
+}
+
+impl Default for JwtIssuer {
+    fn default() -> Self {
+        JwtIssuer {
+            issuer: None,
+            audience: None,
+            algorithms: vec!["RS256".to_owned(), "ES256".to_owned()],
+            jwks_url: None,
+            scope: "mcp".to_owned(),
+        }
+    }
+}
+
+/// A role of people who log in. Somebody with several roles may use what any of them allows.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+#[cfg_attr(test, schemars(extend("required" = ["name"])))]
+pub(super) struct PeopleRole {
+    /// The role, in logs and metrics.
+    #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
+    pub(super) name: Option<String>,
+    /// Whom the role is for. All keys must fit.
+    #[serde(rename = "match")]
+    pub(super) people: PeopleMatch,
+    /// Views and servers that the role opens, each at its path and together at `/mcp`. Default:
+    /// everything.
+    pub(super) views: Option<Vec<String>>,
+    /// Patterns over exposed tool names. `!` excludes. Default: all.
+    pub(super) tools: Option<Vec<String>>,
+    /// Requests of each person per unit of time, instead of `limits.rate`. `0`: no limit.
+    pub(super) rate: Option<RateSetting>,
+}
+
+/// Whom a role is for. All keys must fit, each by any of its values.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(default)]
+pub(super) struct PeopleMatch {
+    /// The `issuer` of one of `auth.jwt`.
+    #[cfg_attr(test, schemars(example = &"https://login.example.com"))]
+    pub(super) issuer: Option<String>,
+    /// Groups, in the claim `groups`.
+    pub(super) groups: Option<Vec<String>>,
+    /// App roles, in the claim `roles`.
+    pub(super) app_roles: Option<Vec<String>>,
+    /// Email addresses that the issuer has verified: `ann@example.com`, `*@example.com`.
+    pub(super) email: Option<Vec<String>>,
+    /// Other claims, each with its values. A name with dots may be a path.
+    pub(super) claim: BTreeMap<String, Vec<String>>,
+    /// `true`: everybody who has a token of the issuer.
+    pub(super) anyone: bool,
 }
 
 /// Who may use the admin listener.

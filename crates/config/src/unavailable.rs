@@ -78,17 +78,11 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("views.*.ask", None, "leave the tools out of `tools`"),
     ("views.*.when_hint", None, "leave the tools out of `tools`"),
     (
-        "auth.roles",
-        None,
-        "use `[[auth.keys]]`, each with its `views` and `tools`",
-    ),
-    (
         "auth.keys.*.roles",
         None,
         "write `views` and `tools` of each key",
     ),
-    ("auth.jwt", None, "use `[[auth.keys]]`"),
-    ("auth.oauth", None, "use `[[auth.keys]]`"),
+    ("auth.oauth", None, "use `[[auth.keys]]` or `[[auth.jwt]]`"),
     (
         "telemetry.otlp",
         None,

@@ -172,28 +172,7 @@ impl PlanResolver<'_> {
             .expires
             .as_ref()
             .map(|text| self.expires(&path.key("expires"), text));
-        let views = path.key("views");
-        for (i, name) in key.views.iter().flatten().enumerate() {
-            // Both name endpoints: a server is at `/mcp/NAME`, as a view is.
-            let known: Vec<&str> = self
-                .names_in("views")
-                .into_iter()
-                .chain(self.server_names())
-                .collect();
-            if !known.contains(&name.as_str()) {
-                let path = views.item(i);
-                let message = format!(
-                    "`{path}`: there is no view or server {}",
-                    self.quoted_value(&path)
-                );
-                self.error(
-                    ProblemKind::Conflict,
-                    &path,
-                    message,
-                    unknown_name_fix(name, &known, "views and servers"),
-                );
-            }
-        }
+        self.check_endpoint_names(&path.key("views"), key.views.as_ref());
         let expires = match expires {
             // A mistake in the date has been reported. The key must not become one without an end.
             Some(expires) => Some(expires?),
@@ -207,6 +186,31 @@ impl PlanResolver<'_> {
             rate,
             expires,
         })
+    }
+
+    /// Checks the names of views and servers that a key or a role opens.
+    pub(super) fn check_endpoint_names(&mut self, path: &ConfigPath, names: Option<&Vec<String>>) {
+        for (i, name) in names.into_iter().flatten().enumerate() {
+            // Both name endpoints: a server is at `/mcp/NAME`, as a view is.
+            let known: Vec<&str> = self
+                .names_in("views")
+                .into_iter()
+                .chain(self.server_names())
+                .collect();
+            if !known.contains(&name.as_str()) {
+                let path = path.item(i);
+                let message = format!(
+                    "`{path}`: there is no view or server {}",
+                    self.quoted_value(&path)
+                );
+                self.error(
+                    ProblemKind::Conflict,
+                    &path,
+                    message,
+                    unknown_name_fix(name, &known, "views and servers"),
+                );
+            }
+        }
     }
 
     pub(super) fn key_hash(

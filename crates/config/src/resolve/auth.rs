@@ -194,7 +194,7 @@ impl PlanResolver<'_> {
 
     /// Resolves an issuer. RFC 8414, section 2: "a URL that uses the "https" scheme and has no
     /// query or fragment components".
-    fn issuer(&mut self, path: &ConfigPath, text: &str) -> Option<Url> {
+    pub(super) fn issuer(&mut self, path: &ConfigPath, text: &str) -> Option<Url> {
         let url = self.url(path, text, &["https", "http"])?;
         let is_near = url.host_str().is_some_and(is_loopback_host);
         let (wrong, fix) = if url.scheme() == "http" && !is_near {

@@ -17,6 +17,7 @@ mod resolver;
 mod server;
 mod state;
 mod system;
+mod tokens;
 
 pub(super) use connect::{PROGRAM_ONLY, URL_ONLY, is_reserved_header};
 pub(super) use resolver::PlanResolver;
@@ -44,11 +45,14 @@ impl PlanResolver<'_> {
         let listen = self.listen(&file.gateway.listen, admin.as_ref(), &file.auth);
         let input_timeout = file.gateway.times.input_timeout.0;
         let keys = self.keys(file);
+        let public_url = self.public_url(file);
+        let tokens = self.tokens(file, public_url.as_ref());
+        let (roles, matches) = self.roles(file);
         let sockets = self.sockets(&file.gateway);
         let state_folder = self.state_folder(&file.gateway);
         self.check_system(&file.gateway);
         let plan = Plan {
-            public_url: self.public_url(file),
+            public_url,
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
             allowed_origins: self.origins(&file.gateway.allowed_origins),
             times: file.gateway.times.clone(),
@@ -73,7 +77,9 @@ impl PlanResolver<'_> {
             auth: AuthSettings {
                 keys,
                 required: file.auth.required,
-                roles: Vec::new(),
+                roles,
+                matches,
+                tokens,
             },
             admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),

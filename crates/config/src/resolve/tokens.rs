@@ -1,0 +1,375 @@
+//! Issuers of access tokens and roles of people: `auth.jwt`, `auth.roles`.
+//!
+//! Owns what makes them unsafe. Does not verify tokens (`moongate_tokens`). Invariant: a role is
+//! for people of one issuer, and it is never for everybody by mistake.
+
+use std::collections::BTreeMap;
+
+use moongate_access::auth::{RoleMatch, SignatureAlgorithm, TokenIssuer, TokenSettings};
+use moongate_access::policy::{GlobList, RoleAccess};
+use moongate_listener::is_loopback_host;
+use moongate_oauth::is_scope;
+use url::Url;
+
+use super::resolver::PlanResolver;
+use crate::file::ConfigFile;
+use crate::keys::{JwtIssuer, PeopleMatch, PeopleRole};
+use crate::problem::ProblemKind;
+use crate::suggest::listed;
+use crate::tree::ConfigPath;
+
+impl PlanResolver<'_> {
+    /// Resolves the issuers. `None`: no tokens are taken.
+    pub(super) fn tokens(
+        &mut self,
+        file: &ConfigFile,
+        public_url: Option<&Url>,
+    ) -> Option<TokenSettings> {
+        let jwt = &file.auth.jwt;
+        if jwt.is_empty() {
+            return None;
+        }
+        let path = ConfigPath::of(&["auth", "jwt"]);
+        if file.auth.roles.is_empty() {
+            let message = "`auth.jwt` opens nothing without `[[auth.roles]]`";
+            let fix = "add a role, such as `name = \"staff\"` with `match = { issuer = \"...\", \
+                       groups = [\"...\"] }`";
+            self.error_at_key(ProblemKind::Missing, &path, message, fix);
+        }
+        let mut issuers: Vec<TokenIssuer> = Vec::new();
+        for (i, settings) in jwt.iter().enumerate() {
+            let path = path.item(i);
+            let Some(issuer) = self.token_issuer(settings, &path) else {
+                continue;
+            };
+            if issuers.iter().any(|other| other.issuer == issuer.issuer) {
+                let path = path.key("issuer");
+                let message = format!("`{path}`: there is another entry for this issuer");
+                let fix = "keep one of the two";
+                self.error(ProblemKind::Conflict, &path, message, fix);
+            }
+            issuers.push(issuer);
+        }
+        let public_url = self.public_url_for_tokens(public_url, &path)?;
+        Some(TokenSettings {
+            public_url,
+            issuers,
+        })
+    }
+
+    /// Checks the URL that clients see, which tokens are for.
+    // RFC 9728, section 1.2: a resource identifier is "an HTTPS URI". Plain HTTP would show tokens
+    // to the network.
+    fn public_url_for_tokens(&mut self, url: Option<&Url>, path: &ConfigPath) -> Option<Url> {
+        let setting = ConfigPath::of(&["gateway", "public_url"]);
+        let Some(url) = url else {
+            if !self.is_written(&setting) {
+                self.error_at_key(
+                    ProblemKind::Missing,
+                    path,
+                    format!("`{path}` needs `gateway.public_url`, since tokens are for that URL"),
+                    "add it, such as `public_url = \"https://mcp.example.com\"` in `[gateway]`",
+                );
+            }
+            return None;
+        };
+        if is_plain_http(url) {
+            let message = format!("`{setting}` must be an `https` URL, since `{path}` is set");
+            let fix = "write `https://`; `http://` is only for a gateway on this machine";
+            self.error(ProblemKind::Value, &setting, message, fix);
+        }
+        Some(url.clone())
+    }
+
+    fn token_issuer(&mut self, settings: &JwtIssuer, path: &ConfigPath) -> Option<TokenIssuer> {
+        let audience = path.key("audience");
+        self.check_values(
+            &audience,
+            settings.audience.as_deref(),
+            "no token opens anything",
+        );
+        let algorithms = self.algorithms(&path.key("algorithms"), &settings.algorithms);
+        let scope = path.key("scope");
+        if !is_scope(&settings.scope) {
+            let message = format!("`{scope}`: {} is not a scope", self.quoted_value(&scope));
+            let fix = "write one scope, such as \"mcp\"";
+            self.error(ProblemKind::Value, &scope, message, fix);
+        }
+        let issuer = self.token_issuer_name(settings, &path.key("issuer"));
+        let jwks_url = self.key_set_url(settings, &path.key("jwks_url"));
+        Some(TokenIssuer {
+            issuer: issuer?,
+            audience: settings.audience.clone(),
+            algorithms,
+            jwks_url: jwks_url?,
+            scope: settings.scope.clone(),
+        })
+    }
+
+    fn token_issuer_name(&mut self, settings: &JwtIssuer, path: &ConfigPath) -> Option<String> {
+        let Some(text) = settings.issuer.as_deref() else {
+            let fix = "write the `issuer` of its metadata, such as \"https://login.example.com\"";
+            self.report_missing(path, fix);
+            return None;
+        };
+        self.issuer(path, text)?;
+        // Compared as it is written: tokens have no other form of it.
+        Some(text.trim().to_owned())
+    }
+
+    fn key_set_url(&mut self, settings: &JwtIssuer, path: &ConfigPath) -> Option<Url> {
+        let Some(text) = settings.jwks_url.as_deref() else {
+            let fix = "write the `jwks_uri` of the issuer's metadata, which is at \
+                       `/.well-known/openid-configuration`";
+            self.report_missing(path, fix);
+            return None;
+        };
+        let url = self.url(path, text, &["https", "http"])?;
+        if is_plain_http(&url) {
+            let message = format!(
+                "`{path}`: {} is not an `https` URL",
+                self.quoted_value(path)
+            );
+            let fix = "write `https://`; `http://` is only for an issuer on this machine";
+            self.error(ProblemKind::Value, path, message, fix);
+            return None;
+        }
+        Some(url)
+    }
+
+    fn report_missing(&mut self, path: &ConfigPath, fix: &str) {
+        // A value of the wrong type has its own error.
+        if !self.is_written(path) {
+            let message = format!("`{path}` is missing");
+            self.error(ProblemKind::Missing, path, message, fix);
+        }
+    }
+
+    fn algorithms(&mut self, path: &ConfigPath, names: &[String]) -> Vec<SignatureAlgorithm> {
+        if names.is_empty() {
+            let message = format!("`{path}` is empty, so no token opens anything");
+            let fix = "name the algorithm of the issuer's signatures, such as \"RS256\"";
+            self.error(ProblemKind::Missing, path, message, fix);
+        }
+        let mut algorithms = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            if let Some(algorithm) = SignatureAlgorithm::parse(name) {
+                algorithms.push(algorithm);
+                continue;
+            }
+            let path = path.item(i);
+            let known = SignatureAlgorithm::ALL.map(SignatureAlgorithm::name);
+            let message = if name.eq_ignore_ascii_case("none") {
+                format!("`{path}`: with `none`, anybody could write tokens")
+            } else if name.starts_with("HS") {
+                format!("`{path}`: {name} needs a secret that this gateway would share")
+            } else {
+                format!("`{path}`: {} is not an algorithm", self.quoted_value(&path))
+            };
+            let fix = format!("use one of {}", listed(&known));
+            self.error(ProblemKind::Value, &path, message, fix);
+        }
+        algorithms
+    }
+
+    /// Resolves the roles of people, and whom each is for.
+    pub(super) fn roles(&mut self, file: &ConfigFile) -> (Vec<RoleAccess>, Vec<RoleMatch>) {
+        let path = ConfigPath::of(&["auth", "roles"]);
+        if file.auth.jwt.is_empty() && !file.auth.roles.is_empty() {
+            let message = "`auth.roles` is for people who log in, but there is no `[[auth.jwt]]`";
+            let fix =
+                "add the issuer of their tokens, or use `views` and `tools` of `[[auth.keys]]`";
+            self.error_at_key(ProblemKind::Missing, &path, message, fix);
+        }
+        let issuers: Vec<&str> = file
+            .auth
+            .jwt
+            .iter()
+            .filter_map(|jwt| Some(jwt.issuer.as_deref()?.trim()))
+            .collect();
+        let mut roles: Vec<RoleAccess> = Vec::new();
+        let mut matches = Vec::new();
+        for (i, role) in file.auth.roles.iter().enumerate() {
+            let path = path.item(i);
+            let access = self.role_access(role, &path);
+            let people = self.role_match(role, &issuers, &path);
+            let Some(access) = access else {
+                continue;
+            };
+            if roles.iter().any(|other| other.name == access.name) {
+                let message = format!("two roles are called {:?}", access.name);
+                let fix = "give each role its own name";
+                self.error(ProblemKind::Conflict, &path.key("name"), message, fix);
+            }
+            roles.push(access);
+            matches.extend(people);
+        }
+        (roles, matches)
+    }
+
+    fn role_access(&mut self, role: &PeopleRole, path: &ConfigPath) -> Option<RoleAccess> {
+        self.check_endpoint_names(&path.key("views"), role.views.as_ref());
+        let tools = self
+            .patterns(&path.key("tools"), role.tools.as_ref())
+            .unwrap_or_else(GlobList::all);
+        let endpoints = role.views.as_ref();
+        Some(RoleAccess {
+            name: role.name.clone()?,
+            endpoints: endpoints.map(|names| names.iter().cloned().collect()),
+            tools: vec![tools],
+            rate: role.rate.map(|rate| rate.0),
+        })
+    }
+
+    fn role_match(
+        &mut self,
+        role: &PeopleRole,
+        issuers: &[&str],
+        path: &ConfigPath,
+    ) -> Option<RoleMatch> {
+        let people = &role.people;
+        let path = path.key("match");
+        // A value that is not a table has its own error.
+        if self.is_written(&path) && !self.is_accepted(&path) {
+            return None;
+        }
+        let claims = self.role_claims(people, &path);
+        self.check_emails(&path.key("email"), people.email.as_deref());
+        let has_parts = !claims.is_empty() || people.email.is_some();
+        if people.anyone && has_parts {
+            let path = path.key("anyone");
+            let message = format!("`{path}` lets everybody in, whatever the other keys say");
+            let fix = "remove it, or remove the other keys";
+            self.error_at_key(ProblemKind::Conflict, &path, message, fix);
+        } else if !people.anyone && !has_parts {
+            let message = format!("`{path}` fits nobody");
+            let fix = "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` is for \
+                       everybody with a token of the issuer";
+            self.error(ProblemKind::Missing, &path, message, fix);
+            return None;
+        }
+        let issuer = self.role_issuer(people, issuers, &path.key("issuer"))?;
+        Some(RoleMatch {
+            role: role.name.clone()?,
+            issuer,
+            anyone: people.anyone,
+            claims,
+            emails: people.email.clone(),
+        })
+    }
+
+    /// Resolves the issuer whose people have a role. Without it, another issuer could give itself
+    /// the role.
+    fn role_issuer(
+        &mut self,
+        people: &PeopleMatch,
+        issuers: &[&str],
+        path: &ConfigPath,
+    ) -> Option<String> {
+        let Some(issuer) = people.issuer.as_deref().map(str::trim) else {
+            let fix = match issuers {
+                [only] => format!("add `issuer = \"{only}\"`"),
+                _ => "name the `issuer` of one entry of `[[auth.jwt]]`".to_owned(),
+            };
+            self.report_missing(path, &fix);
+            return None;
+        };
+        // Without any issuer there is an error already.
+        if !issuers.is_empty() && !issuers.contains(&issuer) {
+            let message = format!(
+                "`{path}`: {} is not the `issuer` of an entry of `[[auth.jwt]]`",
+                self.quoted_value(path)
+            );
+            let fix = format!("write it exactly as there: {}", listed(issuers));
+            self.error(ProblemKind::Conflict, path, message, fix);
+            return None;
+        }
+        Some(issuer.to_owned())
+    }
+
+    /// Resolves the claims that a role needs, by their paths.
+    fn role_claims(
+        &mut self,
+        people: &PeopleMatch,
+        path: &ConfigPath,
+    ) -> BTreeMap<String, Vec<String>> {
+        let mut claims = BTreeMap::new();
+        let named = [
+            ("groups", "groups", &people.groups),
+            ("app_roles", "roles", &people.app_roles),
+        ];
+        for (key, claim, values) in named {
+            self.check_values(&path.key(key), values.as_deref(), "it fits nobody");
+            if let Some(values) = values {
+                claims.insert(claim.to_owned(), values.clone());
+            }
+        }
+        for (claim, values) in &people.claim {
+            let path = path.key("claim").key(claim);
+            self.check_values(&path, Some(values.as_slice()), "it fits nobody");
+            if claims.insert(claim.clone(), values.clone()).is_some() {
+                let message = format!("`{path}` is the claim of another key of `match`");
+                let fix = "keep one of the two";
+                self.error_at_key(ProblemKind::Conflict, &path, message, fix);
+            }
+        }
+        claims
+    }
+
+    /// Reports a list that is empty, or has an empty text.
+    fn check_values(&mut self, path: &ConfigPath, values: Option<&[String]>, effect: &str) {
+        let Some(values) = values else {
+            return;
+        };
+        if values.is_empty() {
+            let message = format!("`{path}` is empty, so {effect}");
+            let fix = "add a value, or remove it";
+            self.error(ProblemKind::Missing, path, message, fix);
+        }
+        if let Some(i) = values.iter().position(|value| value.trim().is_empty()) {
+            let path = path.item(i);
+            let message = format!("`{path}` is empty");
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "write a value, or remove it",
+            );
+        }
+    }
+
+    fn check_emails(&mut self, path: &ConfigPath, patterns: Option<&[String]>) {
+        self.check_values(path, patterns, "it fits nobody");
+        for (i, pattern) in patterns.into_iter().flatten().enumerate() {
+            if is_email_pattern(pattern) {
+                continue;
+            }
+            let path = path.item(i);
+            let message = format!(
+                "`{path}`: {} is not an email address",
+                self.quoted_value(&path)
+            );
+            let fix = "write an address such as \"ann@example.com\", or \"*@example.com\" for a \
+                       whole domain";
+            self.error(ProblemKind::Value, &path, message, fix);
+        }
+    }
+}
+
+/// Returns true if a URL sends what it gets over the network without TLS.
+fn is_plain_http(url: &Url) -> bool {
+    url.scheme() == "http" && !url.host_str().is_some_and(is_loopback_host)
+}
+
+/// Returns true for an address, or `*@` and a domain.
+fn is_email_pattern(text: &str) -> bool {
+    let Some((name, domain)) = text.rsplit_once('@') else {
+        return false;
+    };
+    let is_text = text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_name = !name.is_empty() && !name.contains('@') && (name == "*" || !name.contains('*'));
+    is_text && is_name && !domain.is_empty() && !domain.contains('*')
+}
+
+#[cfg(test)]
+mod tests;
