@@ -18,6 +18,7 @@ mod plan_settings;
 pub(crate) mod probe;
 mod reload;
 mod persistence;
+mod token_source;
 mod watch_files;
 
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
 use crate::app::reload::ReloadTargets;
+use crate::app::token_source::open_methods;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
 use moongate_config::Plan;
@@ -124,7 +126,7 @@ impl GatewayApp {
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
-        let (auth, access) = AuthMethods::with_added(login.principals, login.methods, &plan.auth);
+        let (auth, access) = open_methods(&plan, &login, bound.addresses()).await;
         let gateway = Gateway::new(
             gateway_settings(&plan, access.clone()),
             auth.principals().clone(),

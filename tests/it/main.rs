@@ -6,6 +6,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod access_tokens;
 mod add_server;
 mod admin_access;
 mod admin_add;

@@ -131,13 +131,18 @@ impl RootSecret {
 
     /// Derives the seal of a purpose. Other purposes have other keys.
     pub fn row_seal(&self, purpose: &'static str) -> RowSeal {
+        RowSeal::new(&self.purpose_key(purpose))
+    }
+
+    /// Derives the key of a purpose, which says nothing about the keys of others.
+    pub fn purpose_key(&self, purpose: &'static str) -> [u8; 32] {
         let mut key = [0; 32];
         let info = [purpose.as_bytes()];
         self.prk
             .expand(&info, HKDF_SHA256)
             .and_then(|derived| derived.fill(&mut key))
             .expect("HKDF gives as many bytes as its hash has");
-        RowSeal::new(&key)
+        key
     }
 }
 

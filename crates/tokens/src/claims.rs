@@ -60,7 +60,7 @@ impl ClaimSet {
     /// Returns the texts of a claim: of a text itself, or of a list.
     pub(crate) fn texts(&self, path: &str) -> Vec<&str> {
         match self.find(path) {
-            Some(ClaimValue::Text(text)) => vec![text],
+            Some(ClaimValue::Text(text)) => vec![text.as_str()],
             Some(ClaimValue::List(items)) => items
                 .iter()
                 .filter_map(|item| match item {

@@ -111,7 +111,7 @@ pub(crate) fn check_claims(
     issuer: &TokenIssuer,
     call: &TokenUse<'_>,
 ) -> Result<VerifiedToken, TokenFault> {
-    if claims.text("iss") != Some(&issuer.issuer) {
+    if claims.text("iss") != Some(issuer.issuer.as_str()) {
         return Err(TokenFault::Issuer);
     }
     let expires = check_times(&claims, call.now)?;

@@ -15,7 +15,7 @@ use super::resolver::PlanResolver;
 use crate::file::ConfigFile;
 use crate::keys::{JwtIssuer, PeopleMatch, PeopleRole};
 use crate::problem::ProblemKind;
-use crate::suggest::listed;
+use crate::suggest::{alternatives, listed};
 use crate::tree::ConfigPath;
 
 impl PlanResolver<'_> {
@@ -166,7 +166,7 @@ impl PlanResolver<'_> {
             } else {
                 format!("`{path}`: {} is not an algorithm", self.quoted_value(&path))
             };
-            let fix = format!("use one of {}", listed(&known));
+            let fix = format!("use {}", alternatives(&known));
             self.error(ProblemKind::Value, &path, message, fix);
         }
         algorithms

@@ -1,0 +1,234 @@
+//! Access tokens of the operator's own issuer, from the config to the response.
+
+use std::sync::Arc;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use axum::Router;
+use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use moongate::app::GatewayCore;
+use moongate_access::auth::AuthMethods;
+use moongate_config::{LoadOptions, Plan};
+use moongate_protocol::SUPPORTED;
+use moongate_telemetry::Metrics;
+use moongate_tokens::TokenMethods;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::UpstreamRuntime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tower::ServiceExt as _;
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+const METADATA: &str = "/.well-known/oauth-protected-resource/mcp";
+const CHALLENGE: &str = concat!(
+    r#"Bearer resource_metadata="https://mcp.test/.well-known/oauth-protected-resource/mcp", "#,
+    r#"scope="mcp""#
+);
+
+/// Issuer with one key.
+struct Issuer {
+    key: Ed25519KeyPair,
+}
+
+impl Issuer {
+    fn new() -> Self {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        let key = Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap();
+        Issuer { key }
+    }
+
+    /// Serves its key set. Returns the URL.
+    async fn serve_keys(&self) -> String {
+        let public: &[u8] = self.key.public_key().as_ref();
+        let x = URL_SAFE_NO_PAD.encode(public);
+        let set = format!(r#"{{"keys":[{{"kty":"OKP","kid":"a","crv":"Ed25519","x":"{x}"}}]}}"#);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = stream.read(&mut [0; 4096]).await;
+                let length = set.len();
+                let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{set}");
+                let _ = stream.write_all(text.as_bytes()).await;
+            }
+        });
+        format!("http://{address}/keys")
+    }
+
+    /// Signs a token for the endpoint over everything, with these members at its end.
+    fn token(&self, more: &str) -> String {
+        let expires = jiff::Timestamp::now().as_second() + 600;
+        let claims = format!(
+            r#"{{"iss":"https://login.test","aud":"https://mcp.test/mcp","sub":"ann","exp":{expires},{more}}}"#
+        );
+        let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","kid":"a"}"#);
+        let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let signature = URL_SAFE_NO_PAD.encode(self.key.sign(signed.as_bytes()));
+        format!("Bearer {signed}.{signature}")
+    }
+}
+
+fn plan_of(config: &str) -> Plan {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("moongate.toml");
+    std::fs::write(&path, config).unwrap();
+    let options = LoadOptions {
+        paths: vec![path],
+        revisions: &SUPPORTED,
+        ..LoadOptions::default()
+    };
+    moongate_config::load(&options).unwrap().plan
+}
+
+fn config(jwks_url: &str) -> String {
+    format!(
+        r#"
+        [gateway]
+        public_url = "https://mcp.test"
+        [[auth.jwt]]
+        issuer = "https://login.test"
+        jwks_url = "{jwks_url}"
+        algorithms = ["EdDSA"]
+        [[auth.roles]]
+        name = "staff"
+        match = {{ issuer = "https://login.test", groups = ["staff"] }}
+        "#
+    )
+}
+
+/// Gateway without sockets.
+struct Fixture {
+    core: GatewayCore,
+    routes: Router,
+}
+
+impl Fixture {
+    fn with(plan: &Plan) -> Self {
+        let source = Arc::new(TokenMethods::new(Vec::new(), &[7; 32]));
+        let methods =
+            AuthMethods::with_source(Arc::default(), Vec::new(), Some(source), &plan.auth);
+        let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
+        let core = GatewayCore::with_methods(plan, Arc::new(shared), methods);
+        let routes = moongate_listener::router(core.shared_state.clone(), false);
+        Fixture { core, routes }
+    }
+
+    async fn send(&self, request: http::request::Builder, body: &'static str) -> Response<Body> {
+        let request = request.header("accept", "application/json, text/event-stream");
+        let request = request.header("content-type", "application/json");
+        self.routes
+            .clone()
+            .oneshot(request.body(Body::from(body)).unwrap())
+            .await
+            .unwrap()
+    }
+
+    async fn get(&self, path: &str, host: &str) -> (StatusCode, String) {
+        let request = Request::get(path).header("host", host);
+        let response = self.send(request, "").await;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Opens a session at a path with a token. Returns the status and the challenge.
+    async fn hello(&self, path: &str, token: &str) -> (StatusCode, Option<String>) {
+        let request = Request::post(path)
+            .header("host", "mcp.test")
+            .header(header::AUTHORIZATION, token);
+        let response = self.send(request, HELLO).await;
+        let challenge = response.headers().get(header::WWW_AUTHENTICATE);
+        let challenge = challenge.map(|value| value.to_str().unwrap().to_owned());
+        (response.status(), challenge)
+    }
+}
+
+#[tokio::test]
+async fn metadata_leads_to_the_issuer_under_the_public_host_alone() {
+    let fixture = Fixture::with(&plan_of(&config("http://127.0.0.1:9/keys")));
+    let (status, document) = fixture.get(METADATA, "mcp.test").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(
+        document,
+        concat!(
+            r#"{"resource":"https://mcp.test/mcp","authorization_servers":["https://login.test"],"#,
+            r#""scopes_supported":["mcp"],"bearer_methods_supported":["header"]}"#
+        )
+    );
+    // Whether an endpoint exists is not said.
+    let nowhere = format!("{METADATA}/nowhere");
+    assert_eq!(fixture.get(&nowhere, "mcp.test").await.0, StatusCode::OK);
+    let without = Fixture::with(&plan_of(""));
+    let refused = without.get(METADATA, "localhost").await;
+    assert_eq!(refused.0, StatusCode::NOT_FOUND);
+    for (path, host) in [
+        (METADATA, "127.0.0.1"),
+        (METADATA, "localhost:8080"),
+        ("/.well-known/oauth-protected-resource", "mcp.test"),
+        ("/.well-known/oauth-protected-resource/other", "mcp.test"),
+        ("/.well-known/oauth-authorization-server", "mcp.test"),
+    ] {
+        assert_eq!(fixture.get(path, host).await, refused, "{path} at {host}");
+    }
+    // A reload to a config without issuers takes everything back.
+    let core = &fixture.core;
+    core.reloader
+        .apply_plan(plan_of("[auth]\nrequired = true\n"))
+        .await;
+    assert_eq!(fixture.get(METADATA, "localhost").await, refused);
+}
+
+#[tokio::test]
+async fn a_token_opens_its_endpoint_for_people_with_a_role() {
+    let issuer = Issuer::new();
+    let fixture = Fixture::with(&plan_of(&config(&issuer.serve_keys().await)));
+    let good = issuer.token(r#""scope":"mcp","groups":["staff"]"#);
+    // The keys are fetched while the first request waits.
+    assert_eq!(fixture.hello("/mcp", &good).await, (StatusCode::OK, None));
+    let (status, challenge) = fixture.hello("/mcp/files", &good).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    assert!(
+        challenge
+            .unwrap()
+            .contains("oauth-protected-resource/mcp/files")
+    );
+    let guest = issuer.token(r#""scope":"mcp","groups":["guests"]"#);
+    assert_eq!(
+        fixture.hello("/mcp", &guest).await,
+        (StatusCode::FORBIDDEN, None)
+    );
+    let unscoped = issuer.token(r#""scope":"email","groups":["staff"]"#);
+    let insufficient = format!(r#"{CHALLENGE}, error="insufficient_scope""#);
+    assert_eq!(
+        fixture.hello("/mcp", &unscoped).await,
+        (StatusCode::FORBIDDEN, Some(insufficient))
+    );
+}
+
+#[tokio::test]
+async fn every_refused_token_gets_the_same_answer() {
+    let issuer = Issuer::new();
+    let fixture = Fixture::with(&plan_of(&config(&issuer.serve_keys().await)));
+    let good = issuer.token(r#""scope":"mcp","groups":["staff"]"#);
+    assert_eq!(fixture.hello("/mcp", &good).await.0, StatusCode::OK);
+    let invalid = format!(r#"{CHALLENGE}, error="invalid_token""#);
+    for token in [
+        Issuer::new().token(r#""scope":"mcp","groups":["staff"]"#),
+        issuer.token(r#""scope":"mcp","nonce":"n""#),
+        issuer.token(r#""scope":"mcp","cnf":{"jkt":"t"}"#),
+        // Without the scope, too: only a good token learns what it lacks.
+        issuer.token(r#""nbf":9999999999"#),
+        "Bearer eyJhbGciOiJub25lIn0.e30.".to_owned(),
+        "Bearer not-a-key".to_owned(),
+    ] {
+        let expected = (StatusCode::UNAUTHORIZED, Some(invalid.clone()));
+        assert_eq!(fixture.hello("/mcp", &token).await, expected, "{token}");
+    }
+    let request = Request::post("/mcp").header("host", "mcp.test");
+    let response = fixture.send(request, HELLO).await;
+    assert_eq!(response.headers()[header::WWW_AUTHENTICATE], CHALLENGE);
+}
