@@ -130,7 +130,7 @@ pub(super) struct PeopleRole {
     /// The role, in logs and metrics.
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
-    /// Whom the role is for. All keys must fit.
+    /// People whom the role is for. All keys must fit.
     #[serde(rename = "match")]
     pub(super) people: PeopleMatch,
     /// Views and servers that the role opens, each at its path and together at `/mcp`. Default:
@@ -142,7 +142,7 @@ pub(super) struct PeopleRole {
     pub(super) rate: Option<RateSetting>,
 }
 
-/// Whom a role is for. All keys must fit, each by any of its values.
+/// People whom a role is for. All keys must fit, each by any of its values.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]

@@ -17,7 +17,8 @@ pub struct AuthSettings {
     pub roles: Vec<RoleAccess>,
     /// People whom each of these roles is for.
     pub matches: Vec<RoleMatch>,
-    /// Access tokens of the operator's own issuers, for a [`MethodSource`]. `None`: none are taken.
+    /// Access tokens of the operator's own issuers, for a
+    /// [`MethodSource`](crate::auth::MethodSource). `None`: none are taken.
     pub tokens: Option<TokenSettings>,
 }
 
