@@ -117,7 +117,8 @@ fn the_full_example_has_every_key() {
     let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
     let text = std::fs::read_to_string(full).unwrap();
     let schema: serde_json::Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
-    let spellings = ["disabled", "isActive", "keys"];
+    // Lists of tables have headings instead.
+    let spellings = ["disabled", "isActive", "keys", "jwt", "roles"];
     for definition in schema["$defs"].as_object().unwrap().values() {
         for (key, rule) in definition["properties"].as_object().into_iter().flatten() {
             if rule["description"]
