@@ -112,8 +112,8 @@ impl KeyMaterial {
             ("RSA", _) => {
                 let n = without_zeros(decode(key.n.as_deref())?);
                 let e = without_zeros(decode(key.e.as_deref())?);
-                (bits(&n) >= RSA_BITS_MIN)
-                    .then(|| KeyMaterial::Rsa(RsaPublicKeyComponents { n, e }))
+                let is_long_enough = bits(&n) >= RSA_BITS_MIN;
+                is_long_enough.then_some(KeyMaterial::Rsa(RsaPublicKeyComponents { n, e }))
             }
             ("EC", Some("P-256")) => curve_point(key, 32).map(KeyMaterial::P256),
             ("EC", Some("P-384")) => curve_point(key, 48).map(KeyMaterial::P384),

@@ -141,6 +141,11 @@ fn an_issuer_that_would_be_unsafe_is_refused() {
         assert!(text.contains(old), "{old}");
         assert_refused(&text.replacen(old, new, 1), beginning);
     }
+}
+
+#[test]
+fn each_issuer_is_checked_and_named_by_its_place() {
+    let issuer = "issuer = \"https://login.example.com\"";
     let other = JWT.replace(issuer, "issuer = \"http://login.example.com\"");
     let text = format!("{GATEWAY}{JWT}{other}{ROLE}");
     assert_refused(&text, "`auth.jwt[1].issuer`: ");
