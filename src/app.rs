@@ -370,6 +370,7 @@ impl GatewayCore {
         shared: Arc<UpstreamRuntime>,
         (auth, access): (Arc<AuthMethods>, AccessTable),
     ) -> Self {
+        auth.principals().set_people_max(plan.limits.principals);
         let memory = GatewayMemory::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();

@@ -395,6 +395,7 @@ impl ConfigReloader {
             );
         }
         let (auth, access) = before.auth.reloaded(&plan.auth);
+        auth.principals().set_people_max(plan.limits.principals);
         // Before the servers are connected, so that a new one finds its login.
         self.targets.replace_logins(&plan);
         // The access table comes before the keys: a removed principal finds nothing, and a new one

@@ -25,6 +25,7 @@ pub(super) async fn open_methods(
     login: &LoginParts,
     own: Vec<SocketAddr>,
 ) -> (Arc<AuthMethods>, AccessTable) {
+    login.principals.set_people_max(plan.limits.principals);
     let tokens = open_token_source(plan, own).await;
     AuthMethods::with_source(
         login.principals.clone(),

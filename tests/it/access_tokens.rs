@@ -59,11 +59,15 @@ impl Issuer {
         format!("http://{address}/keys")
     }
 
-    /// Signs a token for the endpoint over everything, with these members at its end.
+    /// Signs a token of Ann for the endpoint over everything, with these members at its end.
     fn token(&self, more: &str) -> String {
+        self.token_of("ann", more)
+    }
+
+    fn token_of(&self, subject: &str, more: &str) -> String {
         let expires = jiff::Timestamp::now().as_second() + 600;
         let claims = format!(
-            r#"{{"iss":"https://login.test","aud":"https://mcp.test/mcp","sub":"ann","exp":{expires},{more}}}"#
+            r#"{{"iss":"https://login.test","aud":"https://mcp.test/mcp","sub":"{subject}","exp":{expires},{more}}}"#
         );
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","kid":"a"}"#);
         let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
@@ -231,4 +235,26 @@ async fn every_refused_token_gets_the_same_answer() {
     let request = Request::post("/mcp").header("host", "mcp.test");
     let response = fixture.send(request, HELLO).await;
     assert_eq!(response.headers()[header::WWW_AUTHENTICATE], CHALLENGE);
+}
+
+#[tokio::test]
+async fn people_over_the_limit_come_again_until_a_reload_makes_room() {
+    let issuer = Issuer::new();
+    let config = config(&issuer.serve_keys().await);
+    let fixture = Fixture::with(&plan_of(&format!("[limits]\nprincipals = 1\n{config}")));
+    let staff = r#""scope":"mcp","groups":["staff"]"#;
+    let ann = issuer.token(staff);
+    // The session that she opens is what keeps her place.
+    assert_eq!(fixture.hello("/mcp", &ann).await.0, StatusCode::OK);
+    let bob = issuer.token_of("bob", staff);
+    let full = (StatusCode::SERVICE_UNAVAILABLE, None);
+    assert_eq!(fixture.hello("/mcp", &bob).await, full);
+    let state = fixture.core.shared_state.load_full();
+    let metrics = state.downstream.metrics.render();
+    let refused = "moongate_refused_total{limit=\"principals\"} 1";
+    assert!(String::from_utf8(metrics).unwrap().contains(refused));
+    fixture.core.reloader.apply_plan(plan_of(&config)).await;
+    for token in [&bob, &ann] {
+        assert_eq!(fixture.hello("/mcp", token).await.0, StatusCode::OK);
+    }
 }

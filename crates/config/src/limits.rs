@@ -122,6 +122,13 @@ pub struct LimitSettings {
     #[cfg_attr(test, schemars(range(min = 0, max = 1_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_subscriptions"])))]
     pub subscriptions: usize,
+    /// People whom Moongate knows at once. Keys don't count.
+    ///
+    /// At the limit: the person without anything open whose last request is the oldest makes room.
+    /// If all have something open: status 503.
+    #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
+    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
+    pub principals: usize,
     /// Connections to all client listeners together.
     ///
     /// At the limit: the connection that has gone the longest without an admitted request makes
@@ -207,6 +214,7 @@ impl Default for LimitSettings {
             outbox: SizeSetting::mib(1),
             outbox_total: SizeSetting::mib(64),
             subscriptions: 1000,
+            principals: 10_000,
             // Enough for the limits of streams and calls, if each has a connection of its own.
             connections: 16_384,
             admin_connections: 256,

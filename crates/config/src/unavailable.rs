@@ -96,11 +96,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ),
     ("telemetry.sample", None, "remove it; there are no traces"),
     (
-        "limits.principals",
-        None,
-        "remove it; everybody uses a key from the config",
-    ),
-    (
         "search",
         None,
         "remove it; `discovery = \"search\"` switches search mode on",

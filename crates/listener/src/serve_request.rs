@@ -31,7 +31,7 @@ use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
 use moongate_protocol::{Admitted, BodyHint, ClientPayload, Dialect, McpRequest, RequestHead};
-use moongate_telemetry::{AuthOutcome, DeniedRule, MemoryHolder};
+use moongate_telemetry::{AuthOutcome, DeniedRule, Limit, MemoryHolder};
 
 /// Longest time that a request waits for what its authentication lacks.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -220,6 +220,8 @@ fn refuse(
         AuthError::Invalid(_) => unauthorized(state, refused, denied, AuthOutcome::Wrong),
         // Not counted as wrong: the client may come again with the same credentials.
         AuthError::Unavailable(_) => {
+            let metrics = &state.downstream.metrics;
+            metrics.calls.refused.inc(Limit::Principals);
             let mut response = small_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",

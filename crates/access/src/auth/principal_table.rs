@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use tokio::sync::Notify;
@@ -29,7 +30,8 @@ const PEOPLE_MAX: usize = 10_000;
 pub struct PrincipalTable {
     interned: RwLock<InternedPrincipals>,
     role_sets: Arc<RoleSets>,
-    people_max: usize,
+    /// Maximum number of people.
+    people_max: AtomicUsize,
     /// Notified when a person was removed.
     removed: Notify,
     /// Told when a person has another expiry.
@@ -85,22 +87,28 @@ impl InternedPrincipals {
         id
     }
 
+    fn people(&self) -> impl Iterator<Item = &InternedPrincipal> {
+        self.by_key.values().filter(|known| known.met.is_some())
+    }
+
     /// Makes room for a person, if there are this many. Returns false if all of them are in use.
     fn make_room(&mut self, people_max: usize) -> bool {
-        let people = self.by_key.values().filter(|known| known.met.is_some());
-        if people.clone().count() < people_max {
-            return true;
+        // More than one goes after a reload with a lower limit.
+        while self.people().count() >= people_max {
+            // Sessions, calls and connections hold their principal, and one that only the table
+            // holds has nothing open.
+            let unused = self
+                .people()
+                .filter(|known| Arc::strong_count(&known.principal) == 1);
+            let Some(key) = unused
+                .min_by_key(|known| (known.is_admitted(), known.met))
+                .map(|known| known.principal.key)
+            else {
+                return false;
+            };
+            self.by_key.remove(&key);
         }
-        // Sessions, calls and connections hold their principal, and one that only the table holds
-        // has nothing open.
-        let unused = people.filter(|known| Arc::strong_count(&known.principal) == 1);
-        let Some(key) = unused
-            .min_by_key(|known| (known.is_admitted(), known.met))
-            .map(|known| known.principal.key)
-        else {
-            return false;
-        };
-        self.by_key.remove(&key).is_some()
+        true
     }
 }
 
@@ -137,10 +145,15 @@ impl PrincipalTable {
         PrincipalTable {
             interned,
             role_sets,
-            people_max,
+            people_max: AtomicUsize::new(people_max),
             removed,
             expiry_changed,
         }
+    }
+
+    /// Sets the maximum number of people. Those who are over it stay until somebody else comes.
+    pub fn set_people_max(&self, people_max: usize) {
+        self.people_max.store(people_max, Ordering::Relaxed);
     }
 
     /// Returns the sets of roles that people have.
@@ -179,7 +192,7 @@ impl PrincipalTable {
             known.principal.set_role(role);
             return Ok(known.principal.clone());
         }
-        if !table.make_room(self.people_max) {
+        if !table.make_room(self.people_max.load(Ordering::Relaxed)) {
             return Err(AuthError::Unavailable("too many principals at once"));
         }
         let id = table.next_id();
@@ -308,7 +321,8 @@ impl PrincipalTable {
     /// Copies the table, to try a change of the config.
     pub fn fork(&self) -> Self {
         let interned = RwLock::new(self.interned.read().clone());
-        PrincipalTable::of(interned, self.role_sets.clone(), self.people_max)
+        let people_max = self.people_max.load(Ordering::Relaxed);
+        PrincipalTable::of(interned, self.role_sets.clone(), people_max)
     }
 
     /// Lists the principals of the config in this table and in a later one. Credentials with a new
@@ -482,6 +496,24 @@ mod tests {
         let full = table.meet("test", person(6)).unwrap_err();
         assert_eq!(full, AuthError::Unavailable("too many principals at once"));
         assert_eq!(table.meet("test", person(1)), Ok(in_use));
+    }
+
+    #[test]
+    fn a_lower_limit_holds_when_somebody_comes_and_takes_nothing_in_use() {
+        let table = PrincipalTable::with_people_max(4);
+        let in_use = table.meet("test", person(1)).unwrap();
+        for n in [2, 3, 4] {
+            table.meet("test", person(n)).unwrap();
+        }
+        table.set_people_max(2);
+        assert_eq!(table.count(), 4);
+        table.meet("test", person(5)).unwrap();
+        assert_eq!(table.count(), 2);
+        assert!(table.admits(&in_use) && table.find(&[5; 16]).is_some());
+        // A copy has the same limit. While it exists, everybody counts as in use.
+        assert!(table.fork().meet("test", person(6)).is_err());
+        table.set_people_max(1);
+        assert!(table.meet("test", person(6)).is_err() && table.admits(&in_use));
     }
 
     fn has_expiry_changed(table: &PrincipalTable) -> bool {

@@ -54,6 +54,7 @@ labels! {
         MaxSubscriptions = "max_subscriptions",
         Memory = "memory",
         Parked = "parked",
+        Principals = "principals",
         Queue = "queue",
         Rate = "rate",
         ReadTimeout = "read_timeout",
