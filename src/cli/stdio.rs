@@ -184,6 +184,7 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
                 plan.auth.keys.push(KeySettings {
                     name,
                     hash,
+                    role: None,
                     views: None,
                     tools: GlobList::all(),
                     rate: None,

@@ -42,7 +42,7 @@ pub(super) struct Auth {
     pub(super) required: bool,
     /// Your own issuers, whose access tokens open the gateway for people with a role.
     pub(super) jwt: Vec<JwtIssuer>,
-    /// Roles of people who log in.
+    /// Roles of people who log in, and of keys.
     pub(super) roles: Vec<PeopleRole>,
 }
 
@@ -78,6 +78,9 @@ pub(super) struct Key {
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${MOONGATE_KEY}`.
     pub(super) key: Option<String>,
+    /// A role of `auth.roles`, whose views, tools and rate the key has.
+    #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
+    pub(super) role: Option<String>,
     /// Views and servers that the key opens, each at its path and together at `/mcp`. Default:
     /// everything.
     pub(super) views: Option<Vec<String>>,
@@ -121,7 +124,7 @@ impl Default for JwtIssuer {
     }
 }
 
-/// A role of people who log in. Somebody with several roles may use what any of them allows.
+/// A role of people who log in, and of keys. Somebody with several roles may use what any of them allows.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -130,7 +133,7 @@ pub(super) struct PeopleRole {
     /// The role, in logs and metrics.
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
-    /// People whom the role is for. All keys must fit.
+    /// People whom the role is for. All keys must fit. A role that a key has needs none.
     #[serde(rename = "match")]
     pub(super) people: PeopleMatch,
     /// Views and servers that the role opens, each at its path and together at `/mcp`. Default:

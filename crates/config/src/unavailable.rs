@@ -80,7 +80,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     (
         "auth.keys.*.roles",
         None,
-        "write `views` and `tools` of each key",
+        "use `role`, with one role for each key",
     ),
     ("auth.oauth", None, "use `[[auth.keys]]` or `[[auth.jwt]]`"),
     (

@@ -11,7 +11,7 @@ use crate::Gateway;
 use crate::decision::RecordedDecision;
 use crate::endpoint::Endpoint;
 use crate::explained_item::{ExplainedItem, ItemListing};
-use crate::explained_rules::{did_you_mean, plain_rule, server_rules};
+use crate::explained_rules::{did_you_mean, plain_rule, server_rules, views_setting};
 use crate::generation::Generation;
 use crate::settings::DisabledServer;
 use moongate_access::auth::AuthMethods;
@@ -270,7 +270,7 @@ fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> 
     // A set has no order, and two explanations should be easy to compare.
     value.sort();
     let rule = plain_rule(
-        &["auth", "keys", &principal.name, "views"],
+        &views_setting(&generation.access, principal),
         false,
         format!("{path} is not among them"),
     );
@@ -319,6 +319,7 @@ mod tests {
         KeySettings {
             name: "ci".to_owned(),
             hash: KeyHash::of("mg_ci"),
+            role: None,
             views,
             tools,
             rate: None,

@@ -7,7 +7,7 @@ use crate::decision::DecisionRule;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::explained_item::{ExplainedItem, ItemListing};
-use moongate_access::policy::GlobList;
+use moongate_access::policy::{AccessSource, AccessTable, GlobList};
 use moongate_api::ExplainedRule;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Principal, UpstreamState};
@@ -30,7 +30,7 @@ pub fn remedy(rule: &ExplainedRule, tool: &str, location: &str) -> String {
         ["auth", "keys", _, "expires"] => {
             format!("change {location}, or create another key: moongate key new NAME")
         }
-        ["auth", "keys", _, "views"] => format!("add a view or a server to {location}"),
+        ["auth", "keys" | "roles", _, "views"] => format!("add a view or a server to {location}"),
         ["auth" | "views", .., "servers"] => format!("add the server to {location}"),
         ["auth" | "views", ..] => pattern_remedy(rule, location),
         _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
@@ -78,6 +78,14 @@ pub(super) fn did_you_mean(nearest: Option<&ByteString>) -> String {
     nearest
         .map(|nearest| format!("; did you mean {nearest}?"))
         .unwrap_or_default()
+}
+
+/// Returns the path of the setting that limits the endpoints of a principal.
+pub(super) fn views_setting<'a>(access: &'a AccessTable, principal: &'a Principal) -> [&'a str; 4] {
+    let source = access.source_of(principal.role());
+    source
+        .unwrap_or(AccessSource::Key(&principal.name))
+        .setting("views")
 }
 
 /// Returns the rules of the item's server.
@@ -158,7 +166,7 @@ impl Endpoint {
                 (!is_all).then(|| glob_rule(&key, &view.tools, exposed, allows))
             }
             (DecisionRule::Tools, EndpointScope::Union(_)) => {
-                let key = ["auth", "keys", principal.name.as_str(), "views"];
+                let key = views_setting(access, principal);
                 let reason = if allows {
                     "one of them has it"
                 } else {
@@ -176,15 +184,14 @@ impl Endpoint {
                     ..plain_rule(&key, allows, reason)
                 })
             }
-            (DecisionRule::Principal, _) => {
-                let key = ["auth", "keys", principal.name.as_str(), "tools"];
-                match access.tools_of(principal.role(), exposed) {
-                    Some(tools) if allows && tools.patterns() == ["*"] => None,
-                    Some(tools) => Some(glob_rule(&key, tools, exposed, allows)),
-                    None if allows => None,
-                    None => Some(plain_rule(&key, false, "the key may not use anything")),
+            (DecisionRule::Principal, _) => match access.tools_of(principal.role(), exposed) {
+                Some((_, tools)) if allows && tools.patterns() == ["*"] => None,
+                Some((source, tools)) => {
+                    Some(glob_rule(&source.setting("tools"), tools, exposed, allows))
                 }
-            }
+                None if allows => None,
+                None => Some(plain_rule(&[], false, "no key or role of the config fits")),
+            },
             // The other endpoints have all servers, or their own. A union's servers show in its
             // tools.
             (DecisionRule::Servers | DecisionRule::Tools, _) => None,

@@ -49,8 +49,9 @@ pub(super) fn find_unmatched(generation: &Generation, snapshot: &Snapshot) -> Ve
     if let Some(search) = &generation.search {
         rules.add_unmatched("gateway.always", &search.always, &tool_names(snapshot));
     }
-    for (name, globs) in generation.access.tool_globs() {
-        let setting = format!("auth.keys (name {name:?}) tools");
+    for (source, globs) in generation.access.tool_globs() {
+        let [table, list, name, key] = source.setting("tools");
+        let setting = format!("{table}.{list} (name {name:?}) {key}");
         rules.add_unmatched(&setting, globs, &tool_names(snapshot));
     }
     rules.found

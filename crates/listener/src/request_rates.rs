@@ -167,6 +167,7 @@ mod tests {
     fn staff_access(principals: &PrincipalTable, rate: Option<Option<RequestRate>>) -> AccessTable {
         let role = RoleAccess {
             name: "staff".to_owned(),
+            shared_role: None,
             endpoints: None,
             tools: vec![GlobList::all()],
             rate,

@@ -136,6 +136,7 @@ fn role(name: &str, endpoint: Option<&str>) -> RoleAccess {
     let endpoints = endpoint.map(|name| [name.to_owned()].into());
     RoleAccess {
         name: name.to_owned(),
+        shared_role: None,
         endpoints,
         tools: vec![GlobList::all()],
         rate: None,
@@ -149,6 +150,7 @@ fn key(name: &str) -> KeySettings {
     KeySettings {
         name: name.to_owned(),
         hash: KeyHash::of(name),
+        role: None,
         views,
         tools: GlobList::all(),
         rate,

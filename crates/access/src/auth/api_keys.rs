@@ -61,6 +61,7 @@ impl ApiKeys {
                 principal.role(),
                 RoleAccess {
                     name,
+                    shared_role: key.role.clone(),
                     endpoints,
                     tools,
                     rate: key.rate,
@@ -175,6 +176,7 @@ mod tests {
         KeySettings {
             name: name.to_owned(),
             hash: KeyHash::of(key),
+            role: None,
             views: None,
             tools: GlobList::all(),
             rate: None,

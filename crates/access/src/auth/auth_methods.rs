@@ -359,6 +359,7 @@ mod tests {
         let keys = names.iter().map(|name| KeySettings {
             name: (*name).to_owned(),
             hash: KeyHash::of(name),
+            role: None,
             views: None,
             tools: GlobList::all(),
             rate: None,

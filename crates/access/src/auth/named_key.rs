@@ -19,6 +19,8 @@ pub struct KeySettings {
     pub name: String,
     /// Hash of the key.
     pub hash: KeyHash,
+    /// Role whose views, tools and rate it has.
+    pub role: Option<String>,
     /// Views and servers that it opens by their own path, and together by the endpoint over
     /// everything. `None`: all of them.
     pub views: Option<Vec<String>>,

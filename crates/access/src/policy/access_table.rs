@@ -15,6 +15,8 @@ use moongate_model::{Principal, RoleId};
 pub struct RoleAccess {
     /// Name of its key or role, for reports.
     pub name: String,
+    /// Role that a key shares. `None`: this is a role itself, or what the key has on its own.
+    pub shared_role: Option<String>,
     /// Endpoints of views and servers that it may use. `None`: every endpoint. The endpoint over
     /// everything unites them.
     pub endpoints: Option<HashSet<String>>,
@@ -31,6 +33,7 @@ impl RoleAccess {
         let endpoints: Option<Vec<_>> = roles.iter().map(|role| role.endpoints.as_ref()).collect();
         RoleAccess {
             name,
+            shared_role: None,
             endpoints: endpoints.map(|all| all.into_iter().flatten().cloned().collect()),
             tools: roles
                 .iter()
@@ -45,6 +48,33 @@ impl RoleAccess {
 
     fn allows_tool(&self, name: &str) -> bool {
         self.tools.iter().any(|tools| tools.matches(name))
+    }
+
+    /// Returns the entry that a key has its access from.
+    fn source_of_key(&self) -> AccessSource<'_> {
+        match &self.shared_role {
+            Some(role) => AccessSource::Role(role),
+            None => AccessSource::Key(&self.name),
+        }
+    }
+}
+
+/// Entry of the config that gives access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessSource<'a> {
+    /// Key with this name.
+    Key(&'a str),
+    /// Role with this name.
+    Role(&'a str),
+}
+
+impl<'a> AccessSource<'a> {
+    /// Returns the path of a setting of the entry. Entries go by their names.
+    pub fn setting(self, key: &'a str) -> [&'a str; 4] {
+        match self {
+            AccessSource::Key(name) => ["auth", "keys", name, key],
+            AccessSource::Role(name) => ["auth", "roles", name, key],
+        }
     }
 }
 
@@ -73,14 +103,16 @@ impl PeopleAccess {
 
     fn sum_up(&self, index: usize) -> Option<RoleAccess> {
         let names = self.sets.names(index)?;
-        let roles: Vec<_> = self
-            .roles
-            .iter()
-            .filter(|role| names.contains(&role.name))
-            .collect();
+        let roles = self.roles_in(&names);
         // A role that is no longer in the config gives nothing, and none of several takes anything
         // away.
         (!roles.is_empty()).then(|| RoleAccess::sum(names.join(", "), &roles))
+    }
+
+    /// Returns the roles of these names, in the order of the config.
+    fn roles_in(&self, names: &[String]) -> Vec<&RoleAccess> {
+        let roles = self.roles.iter();
+        roles.filter(|role| names.contains(&role.name)).collect()
     }
 }
 
@@ -119,27 +151,62 @@ impl AccessTable {
         self.people.is_some()
     }
 
-    /// Returns each name of a key or role with its globs over tools.
-    pub fn tool_globs(&self) -> impl Iterator<Item = (&str, &GlobList)> {
+    /// Returns the names of the config's roles.
+    pub fn role_names(&self) -> impl Iterator<Item = &str> {
         let roles = self.people.iter().flat_map(|people| &people.roles);
-        let all = self.keys.iter().map(|(_, access)| access).chain(roles);
-        all.flat_map(|access| {
-            access
-                .tools
-                .iter()
-                .map(|tools| (access.name.as_str(), tools))
-        })
+        roles.map(|role| role.name.as_str())
     }
 
-    /// Returns the globs over tools of a set of roles that decide about a tool. `None`: it has no
-    /// entry.
-    pub fn tools_of(&self, role: RoleId, exposed: &str) -> Option<&GlobList> {
+    /// Returns each entry of the config with its globs over tools. A key that shares a role has
+    /// none.
+    pub fn tool_globs(&self) -> impl Iterator<Item = (AccessSource<'_>, &GlobList)> {
+        let keys = self
+            .keys
+            .iter()
+            .filter(|(_, access)| access.shared_role.is_none())
+            .map(|(_, access)| (AccessSource::Key(&access.name), access));
+        let roles = self
+            .people
+            .iter()
+            .flat_map(|people| &people.roles)
+            .map(|access| (AccessSource::Role(&access.name), access));
+        keys.chain(roles)
+            .flat_map(|(source, access)| access.tools.iter().map(move |tools| (source, tools)))
+    }
+
+    /// Returns the globs over tools that decide about a tool for a set of roles, with their entry
+    /// of the config. `None`: the set has no entry.
+    pub fn tools_of(&self, role: RoleId, exposed: &str) -> Option<(AccessSource<'_>, &GlobList)> {
+        let entries = self.entries_of(role);
+        let lists: Vec<_> = entries
+            .into_iter()
+            .flat_map(|(source, access)| access.tools.iter().map(move |tools| (source, tools)))
+            .collect();
+        let matching = lists.iter().find(|(_, tools)| tools.matches(exposed));
+        matching.or_else(|| lists.first()).copied()
+    }
+
+    /// Returns the entry of the config that gives a set of roles its endpoints, or the first of
+    /// several. `None`: the set has no entry.
+    pub fn source_of(&self, role: RoleId) -> Option<AccessSource<'_>> {
+        self.entries_of(role).first().map(|(source, _)| *source)
+    }
+
+    fn entries_of(&self, role: RoleId) -> Vec<(AccessSource<'_>, &RoleAccess)> {
+        if let Some(index) = role.set_index() {
+            let Some(people) = &self.people else {
+                return Vec::new();
+            };
+            let names = people.sets.names(index);
+            let roles = names.map_or_else(Vec::new, |names| people.roles_in(&names));
+            let named = roles.into_iter();
+            return named
+                .map(|access| (AccessSource::Role(&access.name), access))
+                .collect();
+        }
         match self.row(role) {
-            AccessEntry::Some(RoleAccess { tools, .. }) => tools
-                .iter()
-                .find(|tools| tools.matches(exposed))
-                .or_else(|| tools.first()),
-            AccessEntry::Everything | AccessEntry::Nothing => None,
+            AccessEntry::Some(access) => vec![(access.source_of_key(), access)],
+            AccessEntry::Everything | AccessEntry::Nothing => Vec::new(),
         }
     }
 
@@ -257,6 +324,7 @@ mod tests {
     ) -> RoleAccess {
         RoleAccess {
             name: name.to_owned(),
+            shared_role: None,
             endpoints: endpoints.map(|names| names.iter().map(|&name| name.to_owned()).collect()),
             tools: vec![
                 GlobList::new(
@@ -301,5 +369,41 @@ mod tests {
         assert!(later.allows_tool(&both, "read") && !later.allows_tool(&both, "delete"));
         assert!(!later.allows_endpoint(&person(sets.intern(&["delete"]).unwrap()), ""));
         assert!(!AccessTable::default().allows_endpoint(&both, ""));
+    }
+
+    #[test]
+    fn the_entry_that_decides_is_the_role_also_for_a_key_that_shares_one() {
+        let sets = Arc::<RoleSets>::default();
+        let read = role("read", None, &["get"], None);
+        let write = role("write", None, &["put"], None);
+        let shared = RoleAccess {
+            name: "ci".to_owned(),
+            shared_role: Some("read".to_owned()),
+            ..read.clone()
+        };
+        let own = role("laptop", None, &["*"], None);
+        let table = AccessTable::new(vec![(RoleId(1), shared), (RoleId(2), own)])
+            .with_roles(vec![read, write], sets.clone());
+        let both = sets.intern(&["write", "read"]).unwrap();
+        for (id, tool, source) in [
+            (RoleId(1), "get", AccessSource::Role("read")),
+            (RoleId(1), "put", AccessSource::Role("read")),
+            (RoleId(2), "put", AccessSource::Key("laptop")),
+            (both, "put", AccessSource::Role("write")),
+            (both, "nothing", AccessSource::Role("read")),
+        ] {
+            let found = table.tools_of(id, tool).map(|(source, _)| source);
+            assert_eq!(found, Some(source), "{id:?} {tool}");
+        }
+        assert_eq!(table.tools_of(RoleId(3), "get"), None);
+        assert_eq!(table.source_of(both), Some(AccessSource::Role("read")));
+        // A pattern of a shared role is reported once.
+        let sources: Vec<_> = table.tool_globs().map(|(source, _)| source).collect();
+        let expected = [
+            AccessSource::Key("laptop"),
+            AccessSource::Role("read"),
+            AccessSource::Role("write"),
+        ];
+        assert_eq!(sources, expected);
     }
 }

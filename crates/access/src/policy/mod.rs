@@ -11,7 +11,7 @@ mod role_sets;
 mod rules;
 mod traversal;
 
-pub use access_table::{ANONYMOUS, AccessTable, RoleAccess};
+pub use access_table::{ANONYMOUS, AccessSource, AccessTable, RoleAccess};
 pub use rate::{RequestRate, TokenBucket};
 pub use role_sets::RoleSets;
 pub use rules::{GlobList, ItemRules, literal_beginning};

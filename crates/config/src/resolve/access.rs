@@ -13,7 +13,7 @@ use crate::problem::ProblemKind;
 use crate::server_names::is_name_character;
 use crate::tree::ConfigPath;
 use moongate_access::auth::{KeyHash, KeySettings};
-use moongate_access::policy::GlobList;
+use moongate_access::policy::{GlobList, RoleAccess};
 
 /// Names that a view cannot have: the gateway serves these paths itself.
 const RESERVED: [&str; 1] = ["sse"];
@@ -21,6 +21,23 @@ const RESERVED: [&str; 1] = ["sse"];
 /// Length in bytes below which a key can be guessed.
 // A key need not be made by us, so a short one is a warning and no error.
 const SHORT: usize = 16;
+
+/// Gives a key what a role may use.
+fn with_role(key: KeySettings, role: &RoleAccess) -> KeySettings {
+    let views = role.endpoints.as_ref().map(|names| {
+        let mut names: Vec<String> = names.iter().cloned().collect();
+        // A set has no order, and two plans of one config must be equal.
+        names.sort_unstable();
+        names
+    });
+    KeySettings {
+        role: Some(role.name.clone()),
+        views,
+        tools: role.tools.first().cloned().unwrap_or_default(),
+        rate: role.rate,
+        ..key
+    }
+}
 
 impl PlanResolver<'_> {
     pub(super) fn views(&mut self, file: &ConfigFile) -> Vec<ViewSettings> {
@@ -131,11 +148,12 @@ impl PlanResolver<'_> {
         }
     }
 
-    pub(super) fn keys(&mut self, file: &ConfigFile) -> Vec<KeySettings> {
+    /// Resolves the keys of clients. `roles` are those that they may share.
+    pub(super) fn keys(&mut self, file: &ConfigFile, roles: &[RoleAccess]) -> Vec<KeySettings> {
         let mut keys: Vec<KeySettings> = Vec::new();
         for (i, key) in file.auth.keys.iter().enumerate() {
             let path = ConfigPath::of(&["auth", "keys"]).item(i);
-            let Some(settings) = self.key(key, &path) else {
+            let Some(settings) = self.key(key, roles, &path) else {
                 continue;
             };
             // Logs and limits distinguish keys by name.
@@ -162,7 +180,7 @@ impl PlanResolver<'_> {
         keys
     }
 
-    fn key(&mut self, key: &Key, path: &ConfigPath) -> Option<KeySettings> {
+    fn key(&mut self, key: &Key, roles: &[RoleAccess], path: &ConfigPath) -> Option<KeySettings> {
         let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), path);
         let tools = self
             .patterns(&path.key("tools"), key.tools.as_ref())
@@ -178,14 +196,47 @@ impl PlanResolver<'_> {
             Some(expires) => Some(expires?),
             None => None,
         };
-        Some(KeySettings {
+        let own = KeySettings {
             name: key.name.clone()?,
             hash: hash?,
+            role: None,
             views: key.views.clone(),
             tools,
             rate,
             expires,
+        };
+        Some(match self.role_of_key(key, roles, path) {
+            Some(role) => with_role(own, role),
+            None => own,
         })
+    }
+
+    /// Finds the role of a key. Next to the key's own limits, it would be a guess which of them
+    /// count.
+    fn role_of_key<'r>(
+        &mut self,
+        key: &Key,
+        roles: &'r [RoleAccess],
+        path: &ConfigPath,
+    ) -> Option<&'r RoleAccess> {
+        let name = key.role.as_deref()?;
+        for own in ["views", "tools", "rate"] {
+            let own = path.key(own);
+            if self.is_written(&own) {
+                let message = format!("`{path}` has both `role` and its own `{own}`");
+                let fix = "remove one of the two; a role may be for this key alone";
+                self.error_at_key(ProblemKind::Conflict, &own, message, fix);
+            }
+        }
+        let found = roles.iter().find(|role| role.name == name);
+        if found.is_none() {
+            let names: Vec<&str> = roles.iter().map(|role| role.name.as_str()).collect();
+            let path = path.key("role");
+            let message = format!("`{path}`: there is no role {}", self.quoted_value(&path));
+            let fix = unknown_name_fix(name, &names, "roles");
+            self.error(ProblemKind::Conflict, &path, message, fix);
+        }
+        found
     }
 
     /// Checks the names of views and servers that a key or a role opens.

@@ -44,10 +44,10 @@ impl PlanResolver<'_> {
         let admin = self.admin(&file.gateway.admin);
         let listen = self.listen(&file.gateway.listen, admin.as_ref(), &file.auth);
         let input_timeout = file.gateway.times.input_timeout.0;
-        let keys = self.keys(file);
+        let (roles, matches) = self.roles(file);
+        let keys = self.keys(file, &roles);
         let public_url = self.public_url(file);
         let tokens = self.tokens(file, public_url.as_ref());
-        let (roles, matches) = self.roles(file);
         let sockets = self.sockets(&file.gateway);
         let state_folder = self.state_folder(&file.gateway);
         self.check_system(&file.gateway);

@@ -175,10 +175,12 @@ impl PlanResolver<'_> {
     /// Resolves the roles of people, and whom each is for.
     pub(super) fn roles(&mut self, file: &ConfigFile) -> (Vec<RoleAccess>, Vec<RoleMatch>) {
         let path = ConfigPath::of(&["auth", "roles"]);
-        if file.auth.jwt.is_empty() && !file.auth.roles.is_empty() {
+        let mut written = file.auth.roles.iter().enumerate();
+        let needs_people = written.any(|(i, role)| !self.is_for_keys(file, role, &path.item(i)));
+        if file.auth.jwt.is_empty() && needs_people {
             let message = "`auth.roles` is for people who log in, but there is no `[[auth.jwt]]`";
-            let fix =
-                "add the issuer of their tokens, or use `views` and `tools` of `[[auth.keys]]`";
+            let fix = "add the issuer of their tokens, or give the role to a key, with `role` and \
+                       without `match`";
             self.error_at_key(ProblemKind::Missing, &path, message, fix);
         }
         let issuers: Vec<&str> = file
@@ -192,7 +194,11 @@ impl PlanResolver<'_> {
         for (i, role) in file.auth.roles.iter().enumerate() {
             let path = path.item(i);
             let access = self.role_access(role, &path);
-            let people = self.role_match(role, &issuers, &path);
+            let people = if self.is_for_keys(file, role, &path) {
+                None
+            } else {
+                self.role_match(role, &issuers, &path)
+            };
             let Some(access) = access else {
                 continue;
             };
@@ -207,6 +213,14 @@ impl PlanResolver<'_> {
         (roles, matches)
     }
 
+    /// Returns true if a role is for keys alone: one has it, and it has no `match`.
+    fn is_for_keys(&self, file: &ConfigFile, role: &PeopleRole, path: &ConfigPath) -> bool {
+        let mut keys = file.auth.keys.iter();
+        role.name.is_some()
+            && keys.any(|key| key.role == role.name)
+            && !self.is_written(&path.key("match"))
+    }
+
     fn role_access(&mut self, role: &PeopleRole, path: &ConfigPath) -> Option<RoleAccess> {
         self.check_endpoint_names(&path.key("views"), role.views.as_ref());
         let tools = self
@@ -215,6 +229,7 @@ impl PlanResolver<'_> {
         let endpoints = role.views.as_ref();
         Some(RoleAccess {
             name: role.name.clone()?,
+            shared_role: None,
             endpoints: endpoints.map(|names| names.iter().cloned().collect()),
             tools: vec![tools],
             rate: role.rate.map(|rate| rate.0),

@@ -55,6 +55,7 @@ fn settings(jwks_url: Url) -> AuthSettings {
     AuthSettings {
         roles: vec![RoleAccess {
             name: "staff".to_owned(),
+            shared_role: None,
             endpoints: None,
             tools: vec![GlobList::all()],
             rate: None,

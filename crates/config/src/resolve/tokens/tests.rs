@@ -219,3 +219,64 @@ fn a_role_for_nobody_or_for_everybody_by_mistake_is_refused() {
         "`auth.roles[0].views[0]`: there is no view or server",
     );
 }
+
+const KEY: &str = "[[auth.keys]]\nname = \"ci\"\nkey = \"a-long-key-of-a-program\"\n";
+
+#[test]
+fn a_key_has_what_its_role_may_use() {
+    let server = "[servers.files]\nurl = \"https://files.example.com/mcp\"\n";
+    let limits = "views = [\"files\"]\ntools = [\"a__*\"]\nrate = \"5/s\"\n";
+    // A role that a key has needs no people, and so no issuer.
+    let role = format!("[[auth.roles]]\nname = \"staff\"\n{limits}");
+    let auth = auth_of(&format!("{server}{KEY}role = \"staff\"\n{role}")).unwrap();
+    let key = &auth.keys[0];
+    assert_eq!(key.role.as_deref(), Some("staff"));
+    assert_eq!(key.views.as_deref(), Some(&["files".to_owned()][..]));
+    assert_eq!(key.tools.patterns(), ["a__*"]);
+    assert_eq!(key.rate.flatten().map(|rate| rate.count), Some(5));
+    assert!(auth.matches.is_empty() && auth.tokens.is_none());
+    // People may have the same role.
+    let text = format!("{GATEWAY}{JWT}{ROLE}tools = [\"a__*\"]\n{KEY}role = \"staff\"\n");
+    let auth = auth_of(&text).unwrap();
+    assert_eq!(auth.keys[0].tools.patterns(), ["a__*"]);
+    assert_eq!(auth.matches.len(), 1);
+}
+
+#[test]
+fn a_key_with_an_unknown_role_or_with_limits_next_to_it_is_refused() {
+    for (settings, beginning) in [
+        ("role = \"stuff\"", "`auth.keys[0].role`: there is no role"),
+        (
+            "role = \"staff\"\ntools = [\"*\"]",
+            "`auth.keys[0]` has both `role` and its own `auth.keys[0].tools`",
+        ),
+        (
+            "role = \"staff\"\nviews = []",
+            "`auth.keys[0]` has both `role` and its own `auth.keys[0].views`",
+        ),
+        (
+            "role = \"staff\"\nrate = \"0\"",
+            "`auth.keys[0]` has both `role` and its own `auth.keys[0].rate`",
+        ),
+    ] {
+        assert_refused(&format!("{GATEWAY}{JWT}{ROLE}{KEY}{settings}\n"), beginning);
+    }
+    // A role with `match` is for people, too, so their issuer must be there.
+    let text = format!("{KEY}role = \"staff\"\n{ROLE}");
+    assert_refused(&text, "`auth.roles` is for people who log in");
+}
+
+#[test]
+fn a_mistyped_role_is_answered_with_the_nearest_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("moongate.toml");
+    let text = format!("{GATEWAY}{JWT}{ROLE}{KEY}role = \"stuff\"\n");
+    std::fs::write(&path, text).unwrap();
+    let options = LoadOptions {
+        paths: vec![path],
+        ..LoadOptions::default()
+    };
+    let problems = load(&options).err().unwrap();
+    let fix = problems.errors[0].fix.as_str();
+    assert_eq!(fix, "did you mean `staff`?");
+}

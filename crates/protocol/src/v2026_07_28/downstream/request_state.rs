@@ -258,6 +258,7 @@ mod tests {
         KeySettings {
             name,
             hash,
+            role: None,
             views: None,
             tools: GlobList::all(),
             rate: None,
