@@ -135,9 +135,14 @@ impl PersistentState {
         );
         // Sessions first: the next rows are kept only for sessions that exist.
         let auth = self.listener_state.load().auth.clone();
-        self.sessions.load_persisted(&mut contents, |owner| {
-            !matches!(auth.standing(owner), PrincipalStanding::Unknown)
-        });
+        self.sessions
+            .load_persisted(&mut contents, |owner, login_end| {
+                if let Some(login_end) = login_end.and_then(timestamp_of_second) {
+                    auth.principals().await_person(owner, login_end);
+                }
+                // The method decides: one with a list of its logins knows who is revoked.
+                !matches!(auth.standing(owner), PrincipalStanding::Unknown)
+            });
         let (used, orphaned): (Vec<_>, Vec<_>) = contents
             .take(StoreTable::UpstreamSessions)
             .into_iter()
@@ -151,6 +156,10 @@ impl PersistentState {
             self.store.remove(StoreTable::UpstreamSessions, key);
         }
     }
+}
+
+fn timestamp_of_second(second: u64) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_second(i64::try_from(second).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Access tokens of the operator's own issuer, from the config to the response.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::rand::SystemRandom;
@@ -10,11 +11,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use moongate::app::GatewayCore;
+use moongate::app::{GatewayApp, GatewayCore};
 use moongate_access::auth::AuthMethods;
 use moongate_config::{LoadOptions, Plan};
+use moongate_listener::ListenAddress;
 use moongate_protocol::SUPPORTED;
+use moongate_session::store::StoreSettings;
 use moongate_telemetry::Metrics;
+use moongate_testing::HttpEndpoint;
 use moongate_tokens::TokenMethods;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
@@ -257,4 +261,63 @@ async fn people_over_the_limit_come_again_until_a_reload_makes_room() {
     for token in [&bob, &ann] {
         assert_eq!(fixture.hello("/mcp", token).await.0, StatusCode::OK);
     }
+}
+
+/// Starts a gateway on a port that the system picks, with its state in a folder.
+async fn start(config: &str, folder: &Path) -> GatewayApp {
+    let mut plan = plan_of(config);
+    plan.admin = None;
+    plan.listen = vec![ListenAddress::Tcp("127.0.0.1:0".parse().unwrap())];
+    plan.login_folder = None;
+    plan.state = StoreSettings {
+        file: Some(folder.join("state.redb")),
+        ..StoreSettings::default()
+    };
+    GatewayApp::start(plan, None).await.unwrap()
+}
+
+/// Posts with a token. Returns the status, and the session that the response names.
+async fn post(
+    app: &GatewayApp,
+    token: &str,
+    session: Option<&str>,
+    body: &str,
+) -> (StatusCode, Option<String>) {
+    let mut client = HttpEndpoint::new(&format!("http://{}/mcp", app.addresses[0]));
+    let session = session.map(|id| ("mcp-session-id".to_owned(), id.to_owned()));
+    client.headers.extend(session);
+    let credentials = ("authorization".to_owned(), token.to_owned());
+    client.headers.push(credentials);
+    let response = client.post(body).await;
+    let id = response.headers().get("mcp-session-id");
+    let id = id.map(|id| id.to_str().unwrap().to_owned());
+    (response.status(), id)
+}
+
+#[tokio::test]
+async fn a_session_outlives_a_restart_for_the_person_who_had_it() {
+    const PING: &str = r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new();
+    let config = config(&issuer.serve_keys().await);
+    let staff = r#""scope":"mcp","groups":["staff"]"#;
+    let [ann, bob] = ["ann", "bob"].map(|name| issuer.token_of(name, staff));
+    let app = start(&config, folder.path()).await;
+    let (status, session) = post(&app, &ann, None, HELLO).await;
+    assert_eq!(status, StatusCode::OK);
+    let session = session.as_deref();
+    app.stop().await;
+    let app = start(&config, folder.path()).await;
+    // Nobody else finds it, before she comes and after that.
+    let unknown = StatusCode::NOT_FOUND;
+    assert_eq!(post(&app, &bob, session, PING).await.0, unknown);
+    assert_eq!(post(&app, &ann, session, PING).await.0, StatusCode::OK);
+    assert_eq!(post(&app, &bob, session, PING).await.0, unknown);
+    app.stop().await;
+    // Without the issuer no token can come, so nothing waits for one.
+    let keys_only = "[[auth.keys]]\nname = \"ci\"\nkey = \"a-long-key-of-a-program\"\n";
+    start(keys_only, folder.path()).await.stop().await;
+    let app = start(&config, folder.path()).await;
+    assert_eq!(post(&app, &ann, session, PING).await.0, unknown);
+    app.stop().await;
 }

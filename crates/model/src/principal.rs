@@ -24,6 +24,8 @@ pub struct Principal {
     pub secret: Option<PrincipalSecret>,
     /// Time of its last call, for people.
     pub last_call: LastCall,
+    /// End of its logins, in seconds since 1970. Zero: none is known.
+    login_end: AtomicU64,
 }
 
 /// Time of a principal's last call. Lives as long as the principal, and no longer than the process.
@@ -127,6 +129,7 @@ impl Principal {
             role: id.into(),
             secret: None,
             last_call: LastCall::default(),
+            login_end: AtomicU64::new(0),
         }
     }
 
@@ -145,6 +148,17 @@ impl Principal {
     /// Replaces its roles, also for what it has open.
     pub fn set_role(&self, role: RoleId) {
         self.role.store(role.0, Ordering::Relaxed);
+    }
+
+    /// Returns the time from which none of its logins is good, in seconds since 1970. `None`: it
+    /// has no login, or one without an end.
+    pub fn login_end(&self) -> Option<u64> {
+        Some(self.login_end.load(Ordering::Relaxed)).filter(|end| *end > 0)
+    }
+
+    /// Replaces the end of its logins.
+    pub fn set_login_end(&self, end: Option<u64>) {
+        self.login_end.store(end.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Creates the principal of every client if no keys are configured. All processes know it by

@@ -27,6 +27,9 @@ use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalKey, Princ
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     owner: PrincipalKey,
+    /// End of the owner's logins, in seconds since 1970. Keys have none, nor have rows of earlier
+    /// versions.
+    login_end: Option<u64>,
     scope: String,
     /// Last use, in seconds since 1970.
     used: u64,
@@ -184,11 +187,12 @@ impl PersistedSessionTable {
 
 impl Sessions {
     /// Loads the sessions of a previous process, within the limits of this one. `admits` returns
-    /// true for a principal whose sessions may be restored.
+    /// true for a principal whose sessions may be restored. It gets the end of the principal's
+    /// logins, too, in seconds since 1970.
     pub fn load_persisted(
         &self,
         contents: &mut StoredState,
-        admits: impl Fn(&PrincipalKey) -> bool,
+        admits: impl Fn(&PrincipalKey, Option<u64>) -> bool,
     ) {
         self.persisted
             .process_number
@@ -201,7 +205,8 @@ impl Sessions {
             let record = serde_json::from_slice::<SessionRecord>(&row).ok();
             unreadable += usize::from(digest.is_none() || record.is_none());
             // Expired sessions, and those of removed keys, can never be restored.
-            let record = record.filter(|r| !r.is_expired(settings.idle) && admits(&r.owner));
+            let record =
+                record.filter(|r| !r.is_expired(settings.idle) && admits(&r.owner, r.login_end));
             match digest.zip(record) {
                 Some(found) => records.push(found),
                 None => self.store.remove(StoreTable::Sessions, key),
@@ -402,6 +407,7 @@ impl Session {
         let caller = self.identity.caller();
         SessionRecord {
             owner: self.identity.principal.key,
+            login_end: self.identity.principal.login_end(),
             scope: self.identity.scope.to_string(),
             used: self.last_use(),
             began: Some(self.lifetime.began()),
@@ -477,6 +483,7 @@ mod tests {
     fn row(n: u8, owner: u8, used: u64) -> (Bytes, Bytes) {
         let record = SessionRecord {
             owner: [owner; 16],
+            login_end: Some(100 + u64::from(owner)),
             scope: "files".to_owned(),
             used,
             began: None,
@@ -501,7 +508,10 @@ mod tests {
             StateStore::memory(),
         );
         let mut contents = StoredState::of(1, StoreTable::Sessions, rows);
-        sessions.load_persisted(&mut contents, |key| [[1; 16], [2; 16]].contains(key));
+        sessions.load_persisted(&mut contents, |key, login_end| {
+            assert_eq!(login_end, Some(100 + u64::from(key[0])));
+            [[1; 16], [2; 16]].contains(key)
+        });
         sessions
     }
 
@@ -571,6 +581,21 @@ mod tests {
                 .is_none(),
             "what ended stays so"
         );
+    }
+
+    #[tokio::test]
+    async fn a_row_has_the_end_of_its_owners_logins() {
+        let sessions = sessions(10, Vec::new());
+        let scope = ByteString::literal("files");
+        let session = sessions.open(owner(), scope, None).unwrap();
+        for login_end in [None, Some(77)] {
+            session.identity.principal.set_login_end(login_end);
+            assert_eq!(session.record().login_end, login_end);
+        }
+        let row = r#"{"owner":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"scope":"","used":1,
+            "revision":"2025-11-25","capabilities":{},"subscriptions":[],"tasks":[],"owed":[]}"#;
+        let earlier: SessionRecord = serde_json::from_str(row).unwrap();
+        assert_eq!(earlier.login_end, None);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use moongate_access::auth::{
     AuthError, AuthRefusal, Authenticator, CredentialFetch, LackedRight, Person, PrincipalTable,
     ProvenIdentity, RoleMatch, TokenIssuer, bearer,
 };
+use moongate_model::PrincipalKey;
 
 use crate::compact_token::{CompactToken, looks_like_token};
 use crate::issuer_keys::IssuerKeys;
@@ -166,6 +167,13 @@ impl Authenticator for TokenMethod {
 
     fn admits_people(&self) -> bool {
         true
+    }
+
+    /// Returns true if the person's last token is good for longer. No list of logins says so: a
+    /// token shows only when it comes. The end of each is stored with the sessions of its person,
+    /// who must still come with a good token to find them.
+    fn knows(&self, key: &PrincipalKey) -> bool {
+        self.principals.awaits(key)
     }
 
     fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {

@@ -47,6 +47,9 @@ impl Default for PrincipalTable {
 #[derive(Clone, Default)]
 struct InternedPrincipals {
     by_key: HashMap<PrincipalKey, InternedPrincipal>,
+    /// People whom an earlier process admitted, with the ends of their logins. At most one for each
+    /// stored session.
+    awaited: HashMap<PrincipalKey, jiff::Timestamp>,
     next_id: u32,
     /// True if a method admits people.
     admits_people: bool,
@@ -118,6 +121,11 @@ impl InternedPrincipal {
     }
 }
 
+/// Returns a time in seconds since 1970. An earlier one has ended as well.
+fn seconds(at: jiff::Timestamp) -> u64 {
+    u64::try_from(at.as_second()).unwrap_or(0).max(1)
+}
+
 /// Principal before a change of the config, and after it.
 #[derive(Default)]
 pub struct PrincipalChange {
@@ -172,6 +180,8 @@ impl PrincipalTable {
         let mut table = self.interned.write();
         table.meetings += 1;
         let met = Some(table.meetings);
+        table.awaited.remove(&person.key);
+        let login_end = person.expires.map(seconds);
         let Person {
             key,
             name,
@@ -185,6 +195,7 @@ impl PrincipalTable {
             .filter(|known| known.method == method)
         {
             known.met = met;
+            known.principal.set_login_end(login_end);
             if known.expires != expires {
                 known.expires = expires;
                 self.expiry_changed.notify_one();
@@ -198,6 +209,7 @@ impl PrincipalTable {
         let id = table.next_id();
         let principal = Arc::new(Principal::new(name, id, key).with_secret(Some(secret)));
         principal.set_role(role);
+        principal.set_login_end(login_end);
         table.by_key.insert(
             key,
             InternedPrincipal {
@@ -215,8 +227,31 @@ impl PrincipalTable {
 
     /// Removes a person whose last login has ended, and has everything ended that is still open.
     pub fn remove(&self, key: &PrincipalKey) {
-        self.interned.write().by_key.remove(key);
+        let mut table = self.interned.write();
+        table.by_key.remove(key);
+        table.awaited.remove(key);
+        drop(table);
         self.removed.notify_one();
+    }
+
+    /// Waits for a person whom an earlier process admitted, until the end of the login that the
+    /// person had there.
+    pub fn await_person(&self, key: &PrincipalKey, login_end: jiff::Timestamp) {
+        let mut table = self.interned.write();
+        // Whoever has come again has newer credentials, and what has ended is not waited for.
+        if table.by_key.contains_key(key) || is_past(Some(login_end)) {
+            return;
+        }
+        let known = table.awaited.entry(*key).or_insert(login_end);
+        *known = login_end.max(*known);
+        drop(table);
+        self.expiry_changed.notify_one();
+    }
+
+    /// Returns true if a person whom an earlier process admitted may still come again.
+    pub fn awaits(&self, key: &PrincipalKey) -> bool {
+        let login_end = self.interned.read().awaited.get(key).copied();
+        login_end.is_some() && !is_past(login_end)
     }
 
     /// Waits until a person was removed. One task at a time may wait.
@@ -229,13 +264,13 @@ impl PrincipalTable {
         self.expiry_changed.notified()
     }
 
-    /// Returns the next time after this one from which a principal is no longer admitted.
+    /// Returns the next time after this one from which a principal is no longer admitted, or no
+    /// longer waited for.
     pub fn expiry_after(&self, at: jiff::Timestamp) -> Option<jiff::Timestamp> {
-        self.interned
-            .read()
-            .by_key
-            .values()
-            .filter_map(|known| known.expires)
+        let table = self.interned.read();
+        let admitted = table.by_key.values().filter_map(|known| known.expires);
+        admitted
+            .chain(table.awaited.values().copied())
             .filter(|expires| *expires > at)
             .min()
     }
@@ -413,6 +448,8 @@ impl PrincipalTable {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -514,6 +551,33 @@ mod tests {
         assert!(table.fork().meet("test", person(6)).is_err());
         table.set_people_max(1);
         assert!(table.meet("test", person(6)).is_err() && table.admits(&in_use));
+    }
+
+    #[test]
+    fn a_person_of_an_earlier_process_is_awaited_until_the_login_ends() {
+        let table = PrincipalTable::default();
+        let soon = jiff::Timestamp::now() + Duration::from_secs(60);
+        let later = jiff::Timestamp::now() + Duration::from_secs(90);
+        table.await_person(&[1; 16], later);
+        table.await_person(&[1; 16], soon);
+        table.await_person(&[2; 16], soon);
+        table.await_person(&[3; 16], jiff::Timestamp::UNIX_EPOCH);
+        let awaited = [1, 2, 3, 4].map(|n| table.awaits(&[n; 16]));
+        assert_eq!(awaited, [true, true, false, false]);
+        // They are nobody until they come, and nobody else is them.
+        assert!(table.find(&[1; 16]).is_none() && has_expiry_changed(&table));
+        assert_eq!(table.expiry_after(soon), Some(later));
+        let login = Person {
+            expires: Some(later),
+            ..person(1)
+        };
+        let ann = table.meet("test", login).unwrap();
+        assert!(!table.awaits(&[1; 16]) && table.awaits(&[2; 16]));
+        assert_eq!(ann.login_end(), u64::try_from(later.as_second()).ok());
+        // Who is there already has newer credentials, and who was removed has none.
+        table.await_person(&[1; 16], later);
+        table.remove(&[2; 16]);
+        assert!(!table.awaits(&[1; 16]) && !table.awaits(&[2; 16]));
     }
 
     fn has_expiry_changed(table: &PrincipalTable) -> bool {
