@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Flags of `explain`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExplainArgs {
-    /// The name of a key, or `anybody` if there are no keys
+    /// The name of a key, `anybody` if there are no keys, `role:NAME`, or a person
     principal: String,
     /// The tool, as clients see it
     tool: String,
@@ -71,7 +71,7 @@ struct ReportedRule {
 }
 
 /// Explains a decision. Returns exit code 0 if the tool can be called, 1 if not, 2 if there is no
-/// such key or endpoint.
+/// such key, role, person or endpoint, or more than one such person.
 pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let options = args.gateway.load_options();
     let running = ask_gateway(&args).await;
@@ -164,7 +164,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
         message
     };
     match error.as_str() {
-        "unknown_principal" | "unknown_endpoint" => Ok(Some(Err(message))),
+        "unknown_principal" | "ambiguous_principal" | "unknown_endpoint" => Ok(Some(Err(message))),
         // Not answered by the config here: the running gateway may have other rules.
         _ => anyhow::bail!(message),
     }
@@ -174,7 +174,7 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
 fn explain_plan(args: &ExplainArgs, plan: &Plan) -> Answer {
     let (gateway, auth) = gateway_at_rest(plan);
     let answer = gateway.explain_tool(&auth, &args.principal, args.endpoint(), &args.tool);
-    answer.map_err(|unknown| format!("there is {unknown}"))
+    answer.map_err(|unclear| format!("there is {unclear}"))
 }
 
 /// Returns the key of a rule as the config has it, and its location.

@@ -218,6 +218,28 @@ async fn a_token_opens_its_endpoint_for_people_with_a_role() {
 }
 
 #[tokio::test]
+async fn a_person_is_explained_with_the_roles_of_the_last_token() {
+    let issuer = Issuer::new();
+    let config = config(&issuer.serve_keys().await);
+    let server = "[servers.a]\nurl = \"http://127.0.0.1:9/mcp\"\n";
+    let fixture = Fixture::with(&plan_of(&format!("{config}tools = [\"*__get\"]\n{server}")));
+    let explain = |name: &str, tool: &str| {
+        let auth = fixture.core.shared_state.load().auth.clone();
+        fixture.core.gateway.explain_tool(&auth, name, "", tool)
+    };
+    let name = "ann at https://login.test";
+    let unknown = explain(name, "a__get").unwrap_err().to_string();
+    assert!(unknown.starts_with("no key or person"), "{unknown}");
+    let ann = issuer.token(r#""scope":"mcp","groups":["staff"]"#);
+    assert_eq!(fixture.hello("/mcp", &ann).await.0, StatusCode::OK);
+    for who in [name, "role:staff"] {
+        let explanation = explain(who, "a__put").unwrap();
+        let deciding = explanation.rules.iter().find(|rule| rule.decides);
+        assert_eq!(deciding.unwrap().key, ["auth", "roles", "staff", "tools"]);
+    }
+}
+
+#[tokio::test]
 async fn every_refused_token_gets_the_same_answer() {
     let issuer = Issuer::new();
     let fixture = Fixture::with(&plan_of(&config(&issuer.serve_keys().await)));

@@ -121,6 +121,40 @@ async fn keys_and_endpoints_that_the_config_lacks_are_answered_with_those_it_has
     assert!(said.contains(known), "{said}");
 }
 
+#[tokio::test]
+async fn a_role_and_a_key_that_has_it_are_explained_by_the_line_of_the_role() {
+    let dir = tempfile::tempdir().unwrap();
+    let role = r#"[[auth.keys]]
+name = "bot"
+hash = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a0a"
+role = "staff"
+[[auth.roles]]
+name = "staff"
+tools = ["*__get"]
+"#;
+    std::fs::write(dir.path().join("moongate.toml"), format!("{CONFIG}{role}")).unwrap();
+    for who in ["role:staff", "bot"] {
+        let (code, out, _) = moongate(dir.path(), &format!("explain {who} gh__put")).await;
+        assert_eq!(code, 1, "{out}");
+        for part in [
+            format!("no: {who} may not call gh__put at /mcp"),
+            "auth.roles[0].tools \"staff\" = [\"*__get\"]  ./moongate.toml:25  <- decides"
+                .to_owned(),
+            "to change: add \"gh__put\" to auth.roles[0].tools (./moongate.toml:25)".to_owned(),
+        ] {
+            assert!(out.contains(&part), "{part}\n{out}");
+        }
+        let (code, out, _) = moongate(dir.path(), &format!("explain {who} gh__get")).await;
+        assert_eq!(code, 0, "{out}");
+    }
+    let (code, _, said) = moongate(dir.path(), "explain role:stuff gh__get").await;
+    assert_eq!(code, 2, "{said}");
+    assert!(
+        said.contains("there is no role \"stuff\"; known: staff"),
+        "{said}"
+    );
+}
+
 /// Checks the answers of the admin API: of a name at the wrong endpoint, and without a tool.
 async fn assert_api_explains(gateway: &Gateway) {
     let answer = gateway

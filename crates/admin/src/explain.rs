@@ -11,7 +11,7 @@ use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
 use moongate_api::{ExplainedRule, PlacedRule};
 use moongate_config::{ProblemOrigin, SettingLocations};
-use moongate_gateway::NamedThing;
+use moongate_gateway::{NamedThing, UnclearName};
 use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/explain`.
@@ -42,13 +42,23 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
                 &explanation.map_rules(|rule| with_place(rule, places.as_ref())),
             )
         }
-        Err(unknown) => {
-            let error = match unknown.thing {
-                NamedThing::Key => "unknown_principal",
+        Err(unclear) => {
+            let (status, error) = error_of(&unclear);
+            json_response(status, error, &format!("There is {unclear}"))
+        }
+    }
+}
+
+fn error_of(unclear: &UnclearName) -> (StatusCode, &'static str) {
+    match unclear {
+        UnclearName::Unknown { thing, .. } => {
+            let error = match thing {
+                NamedThing::Key | NamedThing::Caller | NamedThing::Role => "unknown_principal",
                 NamedThing::Endpoint => "unknown_endpoint",
             };
-            json_response(StatusCode::NOT_FOUND, error, &format!("There is {unknown}"))
+            (StatusCode::NOT_FOUND, error)
         }
+        UnclearName::Ambiguous { .. } => (StatusCode::CONFLICT, "ambiguous_principal"),
     }
 }
 

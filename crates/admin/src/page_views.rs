@@ -298,22 +298,20 @@ pub(super) async fn explain_view(viewer: &PageViewer) -> Markup {
     let admin = &viewer.admin;
     let query = &viewer.query;
     let auth = admin.listener_state.load().auth.clone();
-    let mut principals: Vec<String> = auth
-        .principals()
-        .all()
-        .iter()
-        .map(|principal| principal.name.clone())
-        .collect();
-    principals.sort();
+    let principals = admin.gateway.explainable_names(&auth);
     let first = principals.first().map(String::as_str).unwrap_or_default();
     let principal = query.get("principal").unwrap_or(first).to_owned();
     let (endpoint, _) = chosen_endpoint(viewer);
-    let asked = query.get("tool").and_then(|tool| {
+    let asked = query.get("tool").map(|tool| {
         admin
             .gateway
             .explain_tool(&auth, &principal, endpoint.name(), tool)
-            .ok()
     });
+    let (asked, problem) = match asked {
+        Some(Ok(explanation)) => (Some(explanation), None),
+        Some(Err(unclear)) => (None, Some(format!("There is {unclear}."))),
+        None => (None, None),
+    };
     let editor = admin.editor.clone();
     let read = tokio::task::spawn_blocking(move || editor.setting_places());
     // The decision is right without locations, too.
@@ -329,6 +327,7 @@ pub(super) async fn explain_view(viewer: &PageViewer) -> Markup {
         principals,
         principal,
         answer,
+        problem,
     }
     .page()
 }

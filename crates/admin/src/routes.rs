@@ -359,7 +359,8 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .query(&[
         (
             "principal",
-            "Name of the key; `anybody` if there are no keys.",
+            "Name of the key; `anybody` if there are no keys; `role:` and the name of a role; the \
+             name or id of a person.",
         ),
         (
             "tool",

@@ -4,12 +4,12 @@
 //! Owns the order of the rules. Does not repeat them: it runs the decisions of real calls with a
 //! recorder. Invariant: a call is refused for the rule that decides here.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::Gateway;
 use crate::decision::RecordedDecision;
 use crate::endpoint::Endpoint;
+use crate::explained_caller::{NamedThing, UnclearName, configured_names, find_caller};
 use crate::explained_item::{ExplainedItem, ItemListing};
 use crate::explained_rules::{did_you_mean, plain_rule, server_rules, views_setting};
 use crate::generation::Generation;
@@ -21,72 +21,32 @@ use moongate_model::{ItemKind, Principal};
 use moongate_search::few_edits_or_beginning;
 use moongate_telemetry::logs;
 
-/// Error for a question about a key or an endpoint that does not exist. It reads on after "there
-/// is".
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownName {
-    /// Thing that has the name.
-    pub thing: NamedThing,
-    /// Name in the question.
-    pub name: String,
-    /// Names that exist. Those of endpoints are paths, the nearest first.
-    pub known: Vec<String>,
-}
-
-/// Thing that an explanation is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamedThing {
-    /// Principal.
-    Key,
-    /// Endpoint.
-    Endpoint,
-}
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let thing = match self.thing {
-            NamedThing::Key => "key",
-            NamedThing::Endpoint => "endpoint",
-        };
-        write!(
-            f,
-            "no {thing} {:?}; known: {}",
-            self.name,
-            self.known.join(", ")
-        )
-    }
-}
-
 impl Gateway {
-    /// Explains whether a principal may call a tool at an endpoint. The empty name is the endpoint
-    /// over everything.
+    /// Returns the names of the keys and roles that can be explained.
+    pub fn explainable_names(&self, auth: &AuthMethods) -> Vec<String> {
+        configured_names(auth, &self.current.load().generation.access)
+    }
+
+    /// Explains whether a key, a role or a person may call a tool at an endpoint. The empty name is
+    /// the endpoint over everything. A person has the roles of the last request.
     pub fn explain_tool(
         self: &Arc<Self>,
         auth: &AuthMethods,
         principal: &str,
         endpoint: &str,
         tool: &str,
-    ) -> Result<ToolExplanation, UnknownName> {
-        let mut known = auth.principals().all();
-        known.sort_by(|a, b| a.name.cmp(&b.name));
-        let Some(principal) = known.iter().find(|known| known.name == principal) else {
-            let known = known.iter().map(|known| known.name.clone()).collect();
-            return Err(UnknownName {
-                thing: NamedThing::Key,
-                name: principal.to_owned(),
-                known,
-            });
-        };
+    ) -> Result<ToolExplanation, UnclearName> {
+        let current = self.current.load();
+        let generation = &current.generation;
+        let principal = &find_caller(auth, &generation.access, principal)?;
         let mut rules: Vec<ExplainedRule> =
             // First, as in a call: an expired key is refused before any endpoint or tool is looked
             // at.
             auth.expired(principal).map(|at| expired_rule(principal, at)).into_iter().collect();
-        let current = self.current.load();
-        let generation = &current.generation;
         let path = endpoint_path(endpoint);
         let Some((found, is_allowed)) = current.endpoint(endpoint, principal) else {
             let known = nearest_endpoints(generation, endpoint);
-            return Err(UnknownName {
+            return Err(UnclearName::Unknown {
                 thing: NamedThing::Endpoint,
                 name: path,
                 known,

@@ -38,12 +38,14 @@ pub struct ExplainView<'a> {
     pub query: &'a ViewQuery,
     /// Endpoint of the URL.
     pub endpoint: &'a EndpointChoice,
-    /// Names of all principals.
+    /// Names of all keys and roles.
     pub principals: Vec<String>,
     /// Principal that is asked about.
     pub principal: String,
     /// Answer. `None`: nothing was asked, or there is no such principal or endpoint.
     pub answer: Option<ShownAnswer>,
+    /// Reason why there is no answer to the question.
+    pub problem: Option<String>,
 }
 
 impl ExplainView<'_> {
@@ -71,8 +73,10 @@ impl ExplainView<'_> {
                 @match &self.answer {
                     Some(answer) => { (explained(answer)) }
                     None if !is_known => {
-                        p class="empty" { "There is no key " code { (VisibleText(&self.principal)) }
-                            "." } }
+                        p class="empty" {
+                            @if let Some(problem) = &self.problem { (VisibleText(problem)) }
+                            @else { "There is no key " code { (VisibleText(&self.principal)) } "." }
+                        } }
                     None if !self.endpoint.is_there => { (self.endpoint.missing()) }
                     None => { p class="empty" { "Enter a tool name, such \
                         as " code { "github__create_issue" } "." } }
@@ -205,6 +209,7 @@ mod tests {
                 explanation: answer,
                 remedy,
             }),
+            problem: None,
         };
         let html = view.page().into_string();
         for part in [
@@ -219,6 +224,12 @@ mod tests {
         assert!(!html.contains("a__<b>") && !html.contains('\u{202e}'));
         (view.answer, view.principal) = (None, "gone".to_owned());
         assert!(view.page().into_string().contains("There is no key"));
+        view.problem = Some("There is more than one <b>".to_owned());
+        assert!(
+            view.page()
+                .into_string()
+                .contains("more than one &lt;b&gt;")
+        );
         assert_eq!(
             link(Some("ci"), "/mcp/coding", "x"),
             "/explain?principal=ci&endpoint=coding&tool=x"
