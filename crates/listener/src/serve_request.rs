@@ -388,7 +388,8 @@ fn forbidden(state: &ListenerState, refused: &Refused, right: LackedRight) -> ht
             "insufficient_scope",
             "The access token lacks the scope of this gateway; log in again and grant it",
         ),
-        LackedRight::Role => (
+        // Only the operator's log has the difference.
+        LackedRight::Role | LackedRight::Groups => (
             "role",
             "forbidden",
             "No role of this gateway is for you; ask its operator for one",

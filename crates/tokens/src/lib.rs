@@ -15,6 +15,7 @@ mod role_matches;
 mod token_fault;
 mod token_method;
 mod token_methods;
+mod token_subject;
 mod verify;
 
 #[cfg(test)]

@@ -6,7 +6,12 @@
 use moongate_access::auth::RoleMatch;
 
 use crate::claims::ClaimSet;
-use crate::verify::verified_email;
+use crate::token_subject::{is_guest, lacks_groups, verified_email};
+
+/// Claim with groups.
+const GROUPS: &str = "groups";
+/// Claims of guests that their tenant vouches for: groups, and app roles.
+const GUEST_CLAIMS: [&str; 2] = [GROUPS, "roles"];
 
 /// Returns the names of the roles that fit a token of an issuer.
 pub(crate) fn roles_of<'a>(
@@ -21,21 +26,30 @@ pub(crate) fn roles_of<'a>(
         .collect()
 }
 
+/// Returns true if a role of an issuer goes by groups, but a token has them elsewhere.
+pub(crate) fn lacks_matched_groups(matches: &[RoleMatch], issuer: &str, claims: &ClaimSet) -> bool {
+    let mut own = matches.iter().filter(|role| role.issuer == issuer);
+    lacks_groups(claims) && own.any(|role| role.claims.contains_key(GROUPS))
+}
+
 /// Returns true if all parts of a match fit. In one part, any value will do.
 fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
+    let is_guest = is_guest(claims, &role.issuer);
+    // Whoever may invite guests must not decide who may use the gateway.
     if role.anyone {
-        return true;
+        return !is_guest;
     }
     // Fails closed: a match without parts is for nobody.
     if role.claims.is_empty() && role.emails.is_none() {
         return false;
     }
     let fit_claims = role.claims.iter().all(|(path, values)| {
+        let counts = !is_guest || GUEST_CLAIMS.contains(&path.as_str());
         let texts = claims.texts(path);
-        values.iter().any(|value| texts.contains(&value.as_str()))
+        counts && values.iter().any(|value| texts.contains(&value.as_str()))
     });
     let fits_email = role.emails.as_ref().is_none_or(|patterns| {
-        verified_email(claims)
+        verified_email(claims, &role.issuer)
             .is_some_and(|email| patterns.iter().any(|pattern| fits_email(pattern, email)))
     });
     fit_claims && fits_email
@@ -159,5 +173,48 @@ mod tests {
             ..role(&[], &[])
         };
         assert!(fits(&anyone, &claims));
+    }
+
+    #[test]
+    fn a_guest_of_entra_matches_by_groups_and_app_roles_alone() {
+        const ENTRA: &str = "https://login.microsoftonline.com/t/v2.0";
+        let of_entra = |role: RoleMatch| RoleMatch {
+            issuer: ENTRA.to_owned(),
+            ..role
+        };
+        let anyone = of_entra(RoleMatch {
+            anyone: true,
+            ..role(&[], &[])
+        });
+        let everything = r#""groups":["a"],"roles":["b"],"team":"red","email":"boss@example.com""#;
+        let member = format!(r#"{{"tid":"t",{everything},"xms_edov":true}}"#);
+        let guest = format!(r#"{{"tid":"t","acct":1,{everything}}}"#);
+        let known_guest = format!(r#"{{"tid":"t","acct":1,{everything},"xms_edov":true}}"#);
+        for (role, fits_member, fits_guest, fits_known_guest) in [
+            (anyone, true, false, false),
+            (role(&[("groups", &["a"])], &[]), true, true, true),
+            (role(&[("roles", &["b"])], &[]), true, true, true),
+            (role(&[("team", &["red"])], &[]), true, false, false),
+            (role(&[], &["*@example.com"]), true, false, true),
+        ] {
+            let role = of_entra(role);
+            assert_eq!(fits_text(&role, &member), fits_member, "{role:?}");
+            assert_eq!(fits_text(&role, &guest), fits_guest, "{role:?}");
+            assert_eq!(fits_text(&role, &known_guest), fits_known_guest, "{role:?}");
+        }
+    }
+
+    #[test]
+    fn groups_elsewhere_matter_only_to_roles_that_go_by_groups() {
+        let token: ClaimSet = serde_json::from_str(r#"{"hasgroups":true}"#).unwrap();
+        let by_groups = [role(&[("groups", &["a"])], &[])];
+        assert!(lacks_matched_groups(&by_groups, ISSUER, &token));
+        assert!(!lacks_matched_groups(
+            &by_groups,
+            "https://other.test",
+            &token
+        ));
+        let by_app_roles = [role(&[("roles", &["a"])], &[])];
+        assert!(!lacks_matched_groups(&by_app_roles, ISSUER, &token));
     }
 }

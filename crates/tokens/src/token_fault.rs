@@ -30,6 +30,8 @@ pub(crate) enum TokenFault {
     NotYet,
     /// `sub` that is missing.
     NoSubject,
+    /// `tid` of another tenant than the issuer's.
+    Tenant,
     /// `aud` that names something else.
     Audience,
     /// Claims of an ID token.
@@ -53,6 +55,7 @@ impl TokenFault {
             TokenFault::Expired => "expired token",
             TokenFault::NotYet => "token that is not valid yet",
             TokenFault::NoSubject => "token without a subject",
+            TokenFault::Tenant => "token of another tenant",
             TokenFault::Audience => "token for another audience",
             TokenFault::IdToken => "ID token instead of an access token",
             TokenFault::Bound => "token bound to a key",

@@ -11,9 +11,10 @@ use moongate_model::PrincipalKey;
 use crate::claims::ClaimSet;
 use crate::compact_token::CompactToken;
 use crate::jwk_set::JwkSet;
-use crate::person_mark::{SubjectKind, log_name, person_mark};
+use crate::person_mark::{log_name, person_mark};
 use crate::resource_names::ResourceNames;
 use crate::token_fault::TokenFault;
+use crate::token_subject::{TokenSubject, verified_email};
 
 /// Difference of clocks that is allowed, in seconds.
 const SKEW: i64 = 30;
@@ -122,17 +123,19 @@ pub(crate) fn check_claims(
     if claims.has("cnf") {
         return Err(TokenFault::Bound);
     }
-    let subject = claims
-        .text("sub")
-        .filter(|subject| !subject.is_empty())
-        .ok_or(TokenFault::NoSubject)?;
+    let subject = TokenSubject::read(&claims, &issuer.issuer)?;
     if !names_endpoint(&claims, issuer, call) {
         return Err(TokenFault::Audience);
     }
-    let mark = person_mark(kind_of(&claims, subject), &issuer.issuer, subject);
-    let name = match verified_email(&claims) {
+    let TokenSubject {
+        kind,
+        authority,
+        id,
+    } = subject;
+    let mark = person_mark(kind, authority, id);
+    let name = match verified_email(&claims, &issuer.issuer) {
         Some(email) => log_name(email),
-        None => log_name(&format!("{subject} at {}", issuer.issuer)),
+        None => log_name(&format!("{id} at {}", issuer.issuer)),
     };
     Ok(VerifiedToken {
         mark,
@@ -173,24 +176,6 @@ fn names_endpoint(claims: &ClaimSet, issuer: &TokenIssuer, call: &TokenUse<'_>) 
             .iter()
             .any(|audience| call.resources.endpoint_of(audience).as_deref() == Some(call.endpoint)),
     }
-}
-
-/// Returns whether somebody logged in for a token, or a program used its own credentials.
-fn kind_of(claims: &ClaimSet, subject: &str) -> SubjectKind {
-    // RFC 9068, section 2.2: without a resource owner, `sub` is the client. Entra has `idtyp`.
-    let is_client = [claims.text("client_id"), claims.text("azp")].contains(&Some(subject));
-    if is_client || claims.text("idtyp") == Some("app") {
-        SubjectKind::Program
-    } else {
-        SubjectKind::Person
-    }
-}
-
-/// Returns the email address of a subject, if the issuer has verified it.
-pub(crate) fn verified_email(claims: &ClaimSet) -> Option<&str> {
-    claims
-        .text("email")
-        .filter(|email| claims.is_true("email_verified") && email.is_ascii())
 }
 
 fn has_scope(claims: &ClaimSet, scope: &str) -> bool {

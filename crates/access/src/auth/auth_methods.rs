@@ -230,7 +230,9 @@ impl AuthMethods {
                 format!(r#"Bearer {parameters}, error="insufficient_scope""#)
             }
             // Another login would not help.
-            AuthError::Forbidden(LackedRight::Role) => format!("Bearer {parameters}"),
+            AuthError::Forbidden(LackedRight::Role | LackedRight::Groups) => {
+                format!("Bearer {parameters}")
+            }
         }
     }
 

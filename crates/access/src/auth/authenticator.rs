@@ -134,6 +134,8 @@ pub enum LackedRight {
     Scope,
     /// Role, which only the operator can give.
     Role,
+    /// Groups, which are too many for a token, so that no role can go by them.
+    Groups,
 }
 
 /// Credentials that were refused.
@@ -162,6 +164,9 @@ impl AuthError {
             AuthError::Unavailable(cause) => cause,
             AuthError::Forbidden(LackedRight::Scope) => "token without the scope",
             AuthError::Forbidden(LackedRight::Role) => "no role fits",
+            AuthError::Forbidden(LackedRight::Groups) => {
+                "token without its groups, which are too many; use app roles (match.app_roles)"
+            }
         }
     }
 

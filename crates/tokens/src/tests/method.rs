@@ -109,6 +109,10 @@ async fn a_good_token_is_its_person_and_what_it_lacks_is_said() {
         authenticate(&methods, &guest).await,
         Err(AuthError::Forbidden(LackedRight::Role))
     );
+    let without_groups = secrets.sign(HEADER, &claims_with(r#","_claim_names":{"groups":"src1"}"#));
+    let refused = authenticate(&methods, &without_groups).await.unwrap_err();
+    assert_eq!(refused, AuthError::Forbidden(LackedRight::Groups));
+    assert!(refused.cause().contains("use app roles"));
     let claims = claims_replacing(r#""scope":"openid mcp""#, r#""groups":["staff"]"#);
     let without_scope = secrets.sign(HEADER, &claims);
     assert_eq!(

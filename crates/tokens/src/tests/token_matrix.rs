@@ -341,3 +341,25 @@ fn a_name_for_logs_is_a_verified_address_or_the_subject() {
         assert_eq!(fixture.verify(&token).unwrap().name, name, "{more}");
     }
 }
+
+#[test]
+fn a_token_of_entra_is_its_tenant_and_object_whatever_its_version() {
+    let mut fixture = Fixture::new();
+    let token = |issuer: &str, more: &str| claims_with(more).replace(ISSUER, issuer);
+    let person = r#","tid":"t1","oid":"o1","email":"boss@example.com","email_verified":true"#;
+    let mut marks = Vec::new();
+    for issuer in [
+        "https://login.microsoftonline.com/t1/v2.0",
+        "https://sts.windows.net/t1/",
+    ] {
+        issuer.clone_into(&mut fixture.issuer.issuer);
+        let text = fixture.secrets.sign(HEADER, &token(issuer, person));
+        let verified = fixture.verify(&text).unwrap();
+        assert_eq!(verified.name, format!("o1 at {issuer}"));
+        marks.push(verified.mark);
+        let elsewhere = token(issuer, r#","tid":"t2","oid":"o1""#);
+        assert_eq!(fixture.fault(HEADER, &elsewhere), Some(TokenFault::Tenant));
+    }
+    assert_eq!(marks[0], marks[1]);
+    assert_eq!(marks[0], person_mark(SubjectKind::Person, "t1", "o1"));
+}
