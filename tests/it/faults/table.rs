@@ -203,6 +203,26 @@ fn every_fault_has_a_test_or_says_why_not() {
     }
 }
 
+#[test]
+fn every_threat_and_report_names_tests_that_exist() {
+    let tests = tests_of_the_tree();
+    let page = read();
+    let (_, tables) = page.split_once("## Threats").unwrap();
+    let rows = tables.lines().filter(|line| line.starts_with("| "));
+    let cells = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next());
+    let mut count = 0;
+    for cell in cells.filter(|cell| cell.contains('`')) {
+        for test in cell.split('`').skip(1).step_by(2) {
+            count += 1;
+            assert!(
+                tests.contains(test),
+                "tests/README.md names {test}, which does not exist"
+            );
+        }
+    }
+    assert!(count > 100, "{count} tests were found");
+}
+
 /// The names of all tests below `tests/`, `src/` and `crates/`.
 fn tests_of_the_tree() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
