@@ -192,6 +192,9 @@ impl Upstream {
         self.pool
             .legacy_tools
             .restore(&other.pool.legacy_tools.names());
+        self.pool
+            .asking_tools
+            .restore(&other.pool.asking_tools.names());
         self.lists.copy_from(&other.lists);
     }
 
@@ -400,6 +403,7 @@ impl Upstream {
         self.pool.seen_input_flag.restore(row.seen_requests);
         self.lists.cache.restore_seen_requests(row.seen_requests);
         self.pool.legacy_tools.restore(&row.legacy_tools);
+        self.pool.asking_tools.restore(&row.asking_tools);
         if self.pool.last_handshake().is_some() {
             return true;
         }

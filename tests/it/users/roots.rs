@@ -462,3 +462,31 @@ async fn what_one_client_was_asked_for_is_known_of_the_tool() {
         gateway.app.stop().await;
     }
 }
+
+#[tokio::test]
+async fn what_a_tool_asks_for_is_known_in_the_next_life() {
+    let mock = serve(looking()).await;
+    for (about, setup) in [
+        ("stdio", Setup::new().stdio("a", &looking())),
+        ("http", Setup::new().http("a", &mock.url)),
+    ] {
+        let setup = setup.lasting().with("gateway", "drain = \"100ms\"");
+        let argument = json!({"capability": "elicitation"});
+        for life in 0..2 {
+            let gateway = setup.life().await;
+            gateway.ready(&["a"]).await;
+            let none = without_roots(&gateway).await;
+            if life == 0 {
+                let answer = none.call("a__look_first", argument.clone()).await.result();
+                assert_eq!(answer["isError"], true, "{about}: {answer}");
+            }
+            // From then on, the server knows what each client can answer.
+            assert_eq!(
+                none.call("a__look_first", argument.clone()).await.text(),
+                "nobody was asked",
+                "{about}, life {life}"
+            );
+            gateway.app.stop().await;
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! only for a server with the settings (see [`settings_digest`]) that it was listed with.
 
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub(crate) struct ListCache {
     seen_requests: Mutex<SeenRequests>,
     /// Number of tools that the last write named as ones of the legacy era.
     legacy_tools: AtomicUsize,
+    /// Tools that the last write named as asking their clients.
+    asking_tools: Mutex<AskingToolNames>,
     /// True if a row says that the server was slow at its last start.
     pub(crate) was_slow: AtomicBool,
     /// True if no row is written any more.
@@ -60,6 +63,9 @@ impl ListCache {
 
 /// Era of a server, whether it speaks the other one, and its form of the handshake.
 type KnownEras = (Era, Option<bool>, Option<LegacyGreeting>);
+
+/// Names of tools, by the capability that a client needs to answer them.
+pub(crate) type AskingToolNames = BTreeMap<String, Vec<String>>;
 
 /// Row in the store. Its members are the file format.
 #[derive(Serialize, Deserialize)]
@@ -86,6 +92,9 @@ struct CachedRow {
     /// Tools that can ask only in the legacy era.
     #[serde(default)]
     legacy_tools: Vec<String>,
+    /// Tools that asked their clients, by what they asked for.
+    #[serde(default)]
+    asking_tools: AskingToolNames,
     face: ServerDescription,
     lists: [ItemList; 4],
     /// Lists of the face in the other era, if they differ.
@@ -106,6 +115,8 @@ pub(crate) struct RestoredServer {
     pub(crate) seen_requests: SeenRequests,
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: Vec<String>,
+    /// Tools that asked their clients, by what they asked for.
+    pub(crate) asking_tools: AskingToolNames,
     pub(crate) lists: ServerLists,
     /// Lists of the face in the other era, if they differ.
     pub(crate) other_lists: Option<ServerLists>,
@@ -141,6 +152,7 @@ impl RestoredServer {
                 extensions: row.asks_extensions,
             },
             legacy_tools: row.legacy_tools,
+            asking_tools: row.asking_tools,
             other_lists: row
                 .other_lists
                 .and_then(|rows| other_rows::restore(rows, era.other(), &lists)),
@@ -162,6 +174,8 @@ pub(crate) struct ListedServer<'a> {
     pub(crate) seen_requests: SeenRequests,
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: Vec<String>,
+    /// Tools that asked their clients, by what they asked for.
+    pub(crate) asking_tools: AskingToolNames,
 }
 
 impl ListCache {
@@ -245,7 +259,8 @@ impl ListCache {
             .is_some_and(|lists| lists.holds_same(&items))
             && *self.eras() == eras
             && *self.seen_requests.lock() == listed.seen_requests
-            && self.legacy_tools.load(Ordering::Relaxed) == listed.legacy_tools.len();
+            && self.legacy_tools.load(Ordering::Relaxed) == listed.legacy_tools.len()
+            && *self.asking_tools.lock() == listed.asking_tools;
         let leaves = store.is_persistent() && !self.is_closed.load(Ordering::Acquire);
         if !leaves
             || (same
@@ -264,6 +279,7 @@ impl ListCache {
             asks_roots: listed.seen_requests.roots,
             asks_extensions: listed.seen_requests.extensions,
             legacy_tools: listed.legacy_tools.clone(),
+            asking_tools: listed.asking_tools.clone(),
             face: listed.server.describe(&gateway_caller()),
             lists: ItemKind::ALL.map(|kind| (**items.shared().get(kind)).clone()),
             other_lists: items
@@ -284,6 +300,7 @@ impl ListCache {
                 *self.seen_requests.lock() = listed.seen_requests;
                 self.legacy_tools
                     .store(listed.legacy_tools.len(), Ordering::Relaxed);
+                *self.asking_tools.lock() = row.asking_tools;
                 self.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {

@@ -46,6 +46,7 @@ impl ConnectionPool {
             .filter(|before| before.era == connection.era);
         if before.is_some_and(|before| before.description.info != description.info) {
             self.legacy_tools.clear();
+            self.asking_tools.clear();
         }
         let other = self
             .eras

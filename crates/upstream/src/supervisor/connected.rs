@@ -319,6 +319,11 @@ async fn wait_learned(supervised: &SupervisedServer) {
             tracing::info!(server, "tool cannot request input in the newest revision: it is called \
                                     in an earlier one from now on");
         }
+        () = supervised.pool.asking_tools.changed() => {
+            let server = supervised.name();
+            tracing::debug!(server, "tool requests input: clients that cannot answer it get \
+                                     dedicated connections from now on");
+        }
         // By now the server offers something.
         () = supervised.lists.other_listed.notified() => report_ready(supervised),
     }

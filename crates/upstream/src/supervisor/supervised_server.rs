@@ -122,6 +122,7 @@ impl SupervisedServer {
             greeting: self.pool.greeting(),
             seen_requests: self.pool.seen_input_flag.seen_requests(),
             legacy_tools: self.pool.legacy_tools.names(),
+            asking_tools: self.pool.asking_tools.names(),
         });
     }
 }
