@@ -1,6 +1,6 @@
 //! Tests of `mod.rs`.
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -131,6 +131,68 @@ async fn asks_for_roots(modern: usize) -> Arc<Upstream> {
         .await
         .unwrap();
     upstream
+}
+
+/// Starts a server of the newest revision whose tools each send a request of their own name, and
+/// return the response. The tool `hang` does nothing.
+async fn modern_server_that_asks() -> Arc<Upstream> {
+    let called = Mutex::new(None);
+    let shared = dialing(move |talk, message| {
+        let mut result = match message["method"].as_str() {
+            Some("server/discover") => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+            }
+            Some("tools/list") => json!({"tools": []}),
+            Some("tools/call") if message["params"]["name"] != "hang" => {
+                *called.lock() = Some(message.clone());
+                let method = &message["params"]["name"];
+                talk.send(json!({"jsonrpc": "2.0", "id": "q", "method": method, "params": {}}));
+                return;
+            }
+            None if message["id"] == "q" => {
+                let text = message["error"]["code"].to_string();
+                json!({"content": [{"type": "text", "text": text}]})
+            }
+            _ => return,
+        };
+        result["resultType"] = json!("complete");
+        let request = called.lock().take().unwrap_or_else(|| message.clone());
+        talk.answer(&request, &result);
+    });
+    let upstream = Upstream::new(settings(), shared, Arc::new(NoSink));
+    tokio::spawn(upstream.clone().run());
+    upstream
+        .watch()
+        .wait_for(|status| status.state == UpstreamState::Ready)
+        .await
+        .unwrap();
+    upstream
+}
+
+/// The revision has no requests of servers. One that sends some must not wait for ever.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_a_modern_server_is_refused_and_its_call_goes_on() {
+    let upstream = modern_server_that_asks().await;
+    let modern = |principal| {
+        Arc::new(Caller {
+            revision: "2026-07-28",
+            ..(*testing::caller(principal, None)).clone()
+        })
+    };
+    // The request is the only call's, or nobody's.
+    for beside in [None, Some(tool("hang"))] {
+        let mut other = beside.map(|call| upstream.call(&modern(2), call));
+        if let Some(call) = &mut other {
+            assert!(call.next().now_or_never().is_none());
+        }
+        for method in ["vendor/ask", "elicitation/create", "roots/list"] {
+            let outcome = upstream.call(&modern(1), tool(method)).outcome().await;
+            let content = outcome.unwrap().result.get("content").unwrap().clone();
+            let content = String::from_utf8_lossy(content.bytes()).into_owned();
+            assert!(content.contains("-32601"), "{method}: {content}");
+        }
+    }
+    upstream.stop().await;
 }
 
 fn named(process: usize) -> serde_json::Value {

@@ -4,7 +4,6 @@
 //! count the rounds (`request_rounds.rs`). Invariant: a call that is not finished is cancelled when
 //! it is dropped.
 
-use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
@@ -257,15 +256,17 @@ impl ModernCall {
                         return event;
                     }
                 }
-                // basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to
-                // `stdout`."
-                Ok(Some(Ok(RpcMessage::Request(_)))) => self
-                    .server
-                    .options
-                    .metrics
-                    .calls
-                    .dropped
-                    .inc(DroppedItem::ServerRequest),
+                Ok(Some(Ok(RpcMessage::Request(request)))) => {
+                    let options = &self.server.options;
+                    // Boxed, since most calls have no request and all would have its room.
+                    let refusing = Box::pin(self.server.refuse_request(&request));
+                    // At the deadline, the next turn of the loop ends the call.
+                    let _ = options
+                        .timeouts
+                        .timers()
+                        .timeout_at(self.deadline, refusing)
+                        .await;
+                }
                 Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(self.link_error(&e))),
                 Ok(None) => {
                     let reason = "the stream ended without an answer";

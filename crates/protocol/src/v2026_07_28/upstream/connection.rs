@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::PendingCalls;
 use crate::connect_options::ConnectOptions;
+use crate::pipe_routes;
 use crate::v2026_07_28::mirrored_headers;
 use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_jsonrpc::message::{encode_with, write_notification};
+use moongate_jsonrpc::message::{RpcRequest, encode_with, write_error, write_notification};
 use moongate_model::ServerDescription;
 use moongate_transport::{HeaderList, Link, OutgoingMessage};
 
@@ -38,6 +39,22 @@ pub(crate) struct OpenedSubscription {
 }
 
 impl ModernConnection {
+    /// Refuses a server's request, so that the server does not wait for a response. No client gets
+    /// it.
+    ///
+    /// basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to `stdout`."
+    pub(crate) async fn refuse_request(&self, request: &RpcRequest) {
+        // Over HTTP, no message of this revision carries a response to the server.
+        if !self.link.is_multiplexed() {
+            let dropped = &self.options.metrics.calls.dropped;
+            return dropped.inc(DroppedItem::ServerRequest);
+        }
+        self.calls.open_inputs().remove(&request.id);
+        let error = pipe_routes::unsupported_request(request);
+        let body = encode_with(128, |out| write_error(out, Some(&request.id), &error));
+        self.link.reply(body).await;
+    }
+
     /// Sends a notification in the background.
     pub(crate) fn send_notification(self: &Arc<Self>, method: ByteString, params: JsonObject) {
         let connection = self.clone();

@@ -3,7 +3,7 @@
 //! Owns the choice of the mode for each call, and its subscriptions. Does not run calls
 //! (`call.rs`). Invariant: a call carries the capabilities of its client, never the gateway's.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::PendingCalls;
 use crate::connect_error::ConnectError;
 use crate::connect_options::ConnectOptions;
+use crate::notifications;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::upstream::call::ModernCall;
 use crate::v2026_07_28::upstream::connection::{ModernConnection, OpenedSubscription};
@@ -21,11 +22,12 @@ use crate::v2026_07_28::upstream::listen_stream::open_listen_stream;
 use crate::v2026_07_28::upstream::poll_task;
 use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::message::RpcMessage;
 use moongate_model::{
     Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer,
     Notification, NotificationStream, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
 };
-use moongate_transport::{HeaderList, Link};
+use moongate_transport::{HeaderList, Link, MessageStream};
 
 /// Handle of an open stateless server.
 pub(crate) struct ModernHandle(pub(crate) Arc<ModernConnection>);
@@ -38,23 +40,42 @@ impl ModernHandle {
         options: ConnectOptions,
         description: ServerDescription,
     ) -> Arc<Self> {
-        let changes = StrayListChanges::default();
+        let connection = Arc::new(ModernConnection {
+            link,
+            calls,
+            options,
+            description,
+            stray_list_changes: StrayListChanges::default(),
+            opened_subscription: watch::Sender::default(),
+        });
+        let link = &connection.link;
         if link.is_multiplexed()
             && let Some(Ok(messages)) = link.open_server_stream(HeaderList::new()).now_or_never()
         {
             // Messages without a request, such as progress of a finished one, have no receiver
             // here. They must be read anyway, or they would take the room of messages about calls.
             // One task for each connection.
-            tokio::spawn(changes.clone().read_stream(messages));
+            tokio::spawn(read_stray_messages(Arc::downgrade(&connection), messages));
         }
-        Arc::new(ModernHandle(Arc::new(ModernConnection {
-            link,
-            calls,
-            options,
-            description,
-            stray_list_changes: changes,
-            opened_subscription: watch::Sender::default(),
-        })))
+        Arc::new(ModernHandle(connection))
+    }
+}
+
+/// Reads the messages that belong to no request until the end of the connection.
+async fn read_stray_messages(connection: Weak<ModernConnection>, mut messages: MessageStream) {
+    while let Some(Ok(message)) = messages.next().await {
+        let Some(connection) = connection.upgrade() else {
+            return;
+        };
+        match message {
+            RpcMessage::Notification(notification) => {
+                if let Notification::ListChanged(kind) = notifications::decode(notification) {
+                    connection.stray_list_changes.report(kind);
+                }
+            }
+            RpcMessage::Request(request) => connection.refuse_request(&request).await,
+            RpcMessage::Response(_) => {}
+        }
     }
 }
 

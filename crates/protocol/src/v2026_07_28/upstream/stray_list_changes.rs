@@ -7,13 +7,10 @@
 //! Owns their delivery to subscribers. Does not fetch lists. Invariant: a change that is not
 //! delivered in time becomes a change of every list.
 
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, stream};
 use tokio::sync::broadcast;
 
-use crate::notifications;
-use moongate_jsonrpc::message::RpcMessage;
 use moongate_model::{ItemKind, Notification, SubscriptionFilter};
-use moongate_transport::MessageStream;
 
 /// Limit of changes that wait for the slowest subscriber.
 const WAITING_MAX: usize = 32;
@@ -36,17 +33,6 @@ impl StrayListChanges {
     pub(crate) fn report(&self, kind: ItemKind) {
         // An error means that nobody subscribes.
         let _ = self.0.send(kind);
-    }
-
-    /// Reads the messages without a request until the end of the connection.
-    pub(crate) async fn read_stream(self, mut messages: MessageStream) {
-        while let Some(Ok(message)) = messages.next().await {
-            if let RpcMessage::Notification(notification) = message
-                && let Notification::ListChanged(kind) = notifications::decode(notification)
-            {
-                self.report(kind);
-            }
-        }
     }
 
     /// Subscribes to the changes. The stream never ends.
