@@ -271,10 +271,16 @@ impl PendingCalls {
         }
     }
 
-    /// True if the server may still send messages about calls that this client cancelled.
+    /// True if the server has not read all cancellations of this principal's clients. Until then, a
+    /// request may be about any of those calls.
     pub(super) fn has_unread_cancellations(&self, caller: &Caller) -> bool {
-        let owner = owner_of(caller);
-        self.any_cancelled(|cancelled| cancelled.owner == owner && !cancelled.is_read)
+        let Some(CallOwner { principal, .. }) = owner_of(caller) else {
+            return false;
+        };
+        self.any_cancelled(|cancelled| {
+            let owner = cancelled.owner.as_ref();
+            !cancelled.is_read && owner.is_some_and(|owner| owner.principal == principal)
+        })
     }
 
     /// Marks cancellations as read: a response to `id` proves that the server has read everything

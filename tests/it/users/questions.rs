@@ -1,6 +1,7 @@
 //! Questions of servers outside of the usual order: taken back, answered late, asked first.
 
 use moongate_mock::{FlowStep, MockScript, ScriptedFlow};
+use moongate_testing::messages;
 use serde_json::{Value, json};
 
 use crate::fronts::pipe::StdioProcess;
@@ -259,4 +260,24 @@ async fn sessions_that_call_tools_which_do_not_ask_stay_on_one_program() {
         );
     }
     assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 1);
+}
+
+#[tokio::test]
+async fn a_first_question_is_asked_after_another_client_gave_up_its_call() {
+    let gateway = Setup::new().stdio("a", &legacy()).start().await;
+    gateway.ready(&["a"]).await;
+    let [leaving, asking] = [session(&gateway).await, session(&gateway).await];
+    let params = json!({"name": "a__hang", "arguments": {}});
+    let _stream = leaving.start(9, "tools/call", params).await;
+    holds("the call is open", || gateway.record("a").contains("hang")).await;
+    let cancelled = json!({"requestId": 9, "reason": "enough"});
+    let cancelled = messages::notification("notifications/cancelled", cancelled);
+    assert_eq!(leaving.post(cancelled).await.status, 202);
+    holds("the server hears of it", || {
+        gateway.record("a").contains("notifications/cancelled")
+    })
+    .await;
+    // The server may have read it or not: a request that it sends now names no call.
+    let answer = answered(&asking).await;
+    assert!(answer.to_string().contains("Ada"), "{answer}");
 }

@@ -133,7 +133,8 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
     let same = open(&calls, &caller_of("a"));
     assert!(
         calls.has_unread_cancellations(&caller_of("a"))
-            && !calls.has_unread_cancellations(&caller_of("b"))
+            && calls.has_unread_cancellations(&caller_of("b"))
+            && !calls.has_unread_cancellations(&caller_of("other"))
     );
     assert_eq!(
         find(&calls, &ask),

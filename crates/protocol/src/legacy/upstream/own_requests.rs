@@ -73,12 +73,12 @@ impl LegacyConnection {
         let _ = tokio::time::timeout(LEVEL_TIME, sending).await;
     }
 
-    /// Waits until the server has read this client's cancellations. Its later requests are then
-    /// about later calls.
+    /// Waits until the server has read the cancellations of this principal's clients. Its later
+    /// requests are then about later calls.
     ///
     /// A server reads its pipe in order, and 2025-11-25/basic/utilities/ping.mdx says: "The
     /// receiver MUST respond promptly with an empty response". It does not say that a cancelled
-    /// tool stops. So this proves nothing for other clients.
+    /// tool stops. So this proves nothing for other principals.
     pub(crate) async fn settle_cancellations(self: &Arc<Self>, caller: &Caller) {
         if caller.capabilities == ClientCapabilities::default() || !self.link.is_multiplexed() {
             return;
