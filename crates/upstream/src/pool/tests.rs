@@ -1,16 +1,18 @@
 //! Tests of `mod.rs`.
 
+use std::collections::BTreeMap;
+
 use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
+use crate::testing::memory::{MemoryServer, ServerBehaviour, call, tool};
 use crate::testing::{dialing, settings};
 use crate::{NoSink, Upstream};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::UpstreamState;
-use moongate_model::{ClientCapabilities, ExchangeEvent, TaskState, TaskStatus};
+use moongate_model::{ClientCapabilities, Exchange, ExchangeEvent, TaskState, TaskStatus};
 use moongate_testing as testing;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -201,15 +203,20 @@ fn named(process: usize) -> serde_json::Value {
 
 /// Calls a tool, with roots for a server that asks. Returns the number of the process.
 async fn process_of(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> usize {
-    let mut call = upstream.call(caller, tool("t"));
+    let roots = JsonObject::new().with("roots", RawJson::literal("[]"));
+    let text = text_of(upstream.call(caller, tool("t")), &roots).await;
+    text.parse().unwrap()
+}
+
+/// Gives a call's server the same answer to each of its requests. Returns the text of the result.
+async fn text_of(mut call: Exchange, answer: &JsonObject) -> String {
     loop {
         match call.next().await.unwrap() {
             ExchangeEvent::InputRequired(input) => {
-                let roots = JsonObject::new().with("roots", RawJson::literal("[]"));
                 let answers = input
                     .requests
                     .into_iter()
-                    .map(|(key, _)| (key, Ok(roots.clone())))
+                    .map(|(key, _)| (key, Ok(answer.clone())))
                     .collect();
                 input.responder.send(answers).unwrap();
             }
@@ -221,8 +228,7 @@ async fn process_of(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> usize {
                     .unwrap()
                     .get_string("text")
                     .unwrap()
-                    .parse()
-                    .unwrap();
+                    .to_string();
             }
             ExchangeEvent::Notification(_) => {}
         }
@@ -347,5 +353,127 @@ async fn a_connection_on_which_a_task_runs_is_not_replaced() {
     assert!(Arc::ptr_eq(&shared, &upstream.pool.shared().unwrap()));
     tokio::time::sleep(SECOND * 200).await;
     assert!(!Arc::ptr_eq(&shared, &upstream.pool.shared().unwrap()));
+    upstream.stop().await;
+}
+
+fn can_be_asked(session: &str) -> Arc<Caller> {
+    let can = ClientCapabilities {
+        elicit_form: true,
+        ..ClientCapabilities::default()
+    };
+    Arc::new(Caller {
+        capabilities: can,
+        ..(*testing::caller(1, Some(session))).clone()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_calls_that_wait_for_a_first_question_one_starts() {
+    let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
+    let upstream = memory.upstream(|settings| settings.options.share = SharingMode::Auto);
+    let running = tokio::spawn(upstream.clone().run());
+    let pool = &upstream.pool;
+    let shared = pool.wait_connected().await.ok().unwrap();
+    let [open, one, other] = ["open", "one", "other"].map(can_be_asked);
+    for caller in [&open, &one, &other] {
+        // Their state is on the shared connection, so that they stay there.
+        call(&upstream, caller, "add").await.unwrap().unwrap();
+    }
+    let hanging = shared.open_call(&open, tool("hang"));
+    let asks = tool("ask");
+    let began = Instant::now();
+    let mut first = CheckoutRequest::new(&one, Era::Legacy, &asks);
+    let mut second = CheckoutRequest::new(&other, Era::Legacy, &asks);
+    let [mut permit, mut other_permit] = [NoPermit, NoPermit];
+    let both = async {
+        tokio::join!(
+            pool.checkout(&mut first, &mut permit),
+            pool.checkout(&mut second, &mut other_permit)
+        )
+    };
+    let ending = async {
+        tokio::time::sleep(SECOND).await;
+        drop(hanging);
+    };
+    let ((chosen, too), ()) = tokio::join!(both, ending);
+    let chosen = chosen.ok().unwrap();
+    let too = too.ok().unwrap();
+    assert!(Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared));
+    assert!(began.elapsed() >= SECOND && began.elapsed() < 2 * SECOND);
+    // Both have waited. Only the first one starts.
+    let entered = pool.begin_start(&chosen.0, &chosen.1, &mut first).unwrap();
+    let _call = chosen.0.open_call(&one, tool("ask"));
+    drop(entered);
+    assert!(pool.begin_start(&too.0, &too.1, &mut second).is_none());
+    // The other one has ten seconds in all, not for each call that it waits for.
+    let again = pool.checkout(&mut second, &mut other_permit).await;
+    let again = again.ok().unwrap();
+    assert!(began.elapsed() >= 10 * SECOND && began.elapsed() < 11 * SECOND);
+    assert!(Arc::ptr_eq(&again.0, &shared), "its state is there");
+    assert!(pool.begin_start(&again.0, &again.1, &mut second).is_some());
+    running.abort();
+}
+
+/// Starts a server whose tool `ask` asks its client. Its tool `end` ends the process, `hang` never
+/// ends, and all others name the process.
+async fn asks_in_calls() -> Arc<Upstream> {
+    let called = Mutex::new(BTreeMap::new());
+    let shared = dialing(move |talk, message| match message["method"].as_str() {
+        Some("tools/call") => match message["params"]["name"].as_str().unwrap() {
+            "ask" => {
+                let before = called.lock().insert(talk.nth, message.clone());
+                assert!(before.is_none(), "a question could be about two calls");
+                talk.send(
+                    json!({"jsonrpc": "2.0", "id": "ask", "method": "elicitation/create",
+                    "params": {"message": "?", "requestedSchema": {"type": "object"}}}),
+                );
+            }
+            "end" => talk.end(),
+            "hang" => {}
+            _ => talk.answer(message, &named(talk.nth)),
+        },
+        Some("ping") => talk.answer(message, &json!({})),
+        None if message["id"] == "ask" => {
+            let text = match message["error"].is_null() {
+                true => "asked",
+                false => "refused",
+            };
+            let call = called.lock().remove(&talk.nth).unwrap();
+            talk.answer(&call, &json!({"content": [{"type": "text", "text": text}]}));
+        }
+        _ => _ = talk.serve_legacy(message),
+    });
+    let mut settings = settings();
+    settings.protocol = Some("2025-11-25".to_owned());
+    let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
+    tokio::spawn(upstream.clone().run());
+    upstream
+        .watch()
+        .wait_for(|status| status.state == UpstreamState::Ready)
+        .await
+        .unwrap();
+    upstream
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_a_first_question_are_asked_on_a_new_connection() {
+    let upstream = asks_in_calls().await;
+    let accepts = JsonObject::new().with("action", RawJson::string("accept"));
+    let text = |caller, name| text_of(upstream.call(caller, tool(name)), &accepts);
+    let [open, one, other] = ["open", "one", "other"].map(can_be_asked);
+    for caller in [&open, &one, &other] {
+        assert_eq!(text(caller, "add").await, "0");
+    }
+    let hanging = call(&upstream, &open, "hang");
+    let asking = async { tokio::join!(text(&one, "ask"), text(&other, "ask")) };
+    let ending = async {
+        tokio::time::sleep(SECOND).await;
+        // Both wait for the call that hangs, and then for another connection.
+        call(&upstream, &open, "end").await.unwrap().is_err()
+    };
+    let ((first, second), is_ended) = tokio::join!(asking, ending);
+    assert_eq!([first, second], ["asked", "asked"]);
+    assert!(is_ended && hanging.await.unwrap().is_err());
+    assert_eq!(text(&open, "add").await, "1", "the process is another one");
     upstream.stop().await;
 }
