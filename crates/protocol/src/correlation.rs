@@ -264,6 +264,18 @@ impl PendingCalls {
         })
     }
 
+    /// True if another client has an open call, and no call about `target` was answered without an
+    /// input request yet. A request of such a call could be about either, whatever the other client
+    /// can answer and whatever its call did before.
+    pub fn is_unproven_beside_others(&self, caller: &Caller, target: CallTarget) -> bool {
+        if self.0.quiet_targets.contains(target) {
+            return false;
+        }
+        let owner = owner_of(caller);
+        let open = self.0.open.lock();
+        open.values().any(|open| open.is_of_other(owner.as_ref()))
+    }
+
     /// Records that a call was answered without an input request.
     fn record_quiet(&self, call: &CorrelationEntry) {
         if call.owner.is_some() && call.input_count == 0 && !self.0.seen_input.is_set() {

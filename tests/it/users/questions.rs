@@ -281,3 +281,34 @@ async fn a_first_question_is_asked_after_another_client_gave_up_its_call() {
     let answer = answered(&asking).await;
     assert!(answer.to_string().contains("Ada"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_first_question_waits_for_calls_that_cannot_ask() {
+    for (about, capabilities) in [
+        ("a tool that ran before", json!({"elicitation": {}})),
+        ("a client that cannot be asked", json!({})),
+    ] {
+        let gateway = Setup::new().stdio("a", &legacy()).start().await;
+        gateway.ready(&["a"]).await;
+        let mut other = gateway.client(Era::Legacy).await;
+        other.initialize_with(capabilities).await;
+        other.call("a__sleep", json!({"ms": 1})).await;
+        let asking = session(&gateway).await;
+        // It has state in the program, so that it stays there.
+        asking.call("a__add", json!({"a": 1, "b": 1})).await;
+        let long_call = other.call("a__sleep", json!({"ms": 1503}));
+        let question = async {
+            holds("the long call is open", || {
+                gateway.record("a").contains("1503")
+            })
+            .await;
+            answered(&asking).await
+        };
+        let (slept, answer) = tokio::join!(long_call, question);
+        assert!(answer.to_string().contains("Ada"), "{about}: {answer}");
+        assert!(!slept.text().is_empty(), "{about}: the long call ran");
+        let programs = gateway.record("a").matches("\"initialize\"").count();
+        assert_eq!(programs, 1, "{about}: nobody left the program");
+        gateway.app.stop().await;
+    }
+}

@@ -153,6 +153,29 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
     );
 }
 
+#[test]
+fn a_tool_is_unproven_until_a_call_of_it_was_answered() {
+    let calls = PendingCalls::default();
+    let target = |name: &str| {
+        let params = JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap();
+        CallTarget::from_call(&Call::new(McpMethod::CallTool, params))
+    };
+    let is_unproven = |name| calls.is_unproven_beside_others(&caller_of("b"), target(name));
+    let own = open_tool(&calls, &caller_of("b"), "x");
+    assert!(!is_unproven("t"), "it is alone");
+    drop(own);
+    let other = open_tool(&calls, &caller_of("a"), "t");
+    assert!(is_unproven("t"));
+    other.mark_answered();
+    drop(other);
+    // Neither a tool that ran before nor a client that cannot be asked makes a request clear.
+    let quiet = open_tool(&calls, &caller_of("a"), "t");
+    assert!(!is_unproven("t") && is_unproven("u"));
+    drop(quiet);
+    let _unable = open_tool(&calls, &moongate_testing::caller(1, Some("c")), "t");
+    assert!(!is_unproven("t") && is_unproven("u"));
+}
+
 #[tokio::test]
 async fn a_misdirected_input_request_stays_with_its_client() {
     let calls = PendingCalls::default();

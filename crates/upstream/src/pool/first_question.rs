@@ -1,11 +1,10 @@
 //! First input request of a server on a pipe. Owns which calls wait for others, or leave the shared
 //! connection, before the server was seen to ask. Does not know requests (`protocol`). Invariant:
-//! of two clients' calls that may both ask, the second starts only when the first has shown what it
-//! does, or on another connection.
+//! the first call of a tool starts where no other client has an open call, if the time allows it.
 //!
 //! A request on a pipe names no call. Two open calls of two clients make it ambiguous, and a
-//! refused request costs a call. A call does not wait for tools that once ran without asking, so a
-//! server that never asks keeps one connection.
+//! refused request costs a call. Calls of a tool that once ran without asking do not wait, so a
+//! server that never asks is held up once for each tool.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,7 +21,8 @@ use moongate_protocol::CallTarget;
 /// Time for which a call waits for another client's, if its session can then have another
 /// connection.
 const FIRST_WAIT: Duration = Duration::from_millis(300);
-/// The same for a session that has state on the shared connection, so that it cannot leave.
+/// The same for a client that cannot leave: a session with state on the shared connection, or a
+/// client without a session.
 // A question that is refused costs a call, which may have had effects: that is worse than a wait,
 // once for each tool.
 const STATEFUL_WAIT: Duration = Duration::from_secs(10);
@@ -30,7 +30,8 @@ const STATEFUL_WAIT: Duration = Duration::from_secs(10);
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
 impl ConnectionPool {
-    /// Returns true if a call and another client's open call may both be the first to ask.
+    /// Returns true if a call may be the first to ask, and another client's open call would make
+    /// its request ambiguous.
     pub(super) fn may_ask_first(
         &self,
         connection: &UpstreamConnection,
@@ -41,13 +42,19 @@ impl ConnectionPool {
         !self.seen_input_flag.is_set()
             && !traits.about_task
             && self.sharing_mode() == SharingMode::Auto
-            && caller.session.is_some()
             && connection
                 .calls
                 .can_be_asked(caller.capabilities, traits.extensions)
             && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared_or_era(connection)
-            && connection.calls.has_unproven_others(caller, target())
+            && match traits.is_tool_call {
+                true => connection.calls.is_unproven_beside_others(caller, target()),
+                // Hardly anything else asks, and each resource would wait for itself.
+                false => {
+                    caller.session.is_some()
+                        && connection.calls.has_unproven_others(caller, target())
+                }
+            }
     }
 
     /// Returns true if several clients use a connection.
@@ -86,7 +93,7 @@ impl ConnectionPool {
     /// Returns how long a call waits for others.
     fn first_question_wait(&self, request: &CheckoutRequest<'_>, now: Instant) -> Duration {
         // Only a tool's call has effects that would be lost with it.
-        let wait = match request.is_tool_call && !self.is_new(request.caller) {
+        let wait = match request.traits.is_tool_call && !self.is_new(request.caller) {
             true => STATEFUL_WAIT,
             false => FIRST_WAIT,
         };

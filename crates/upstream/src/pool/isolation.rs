@@ -183,6 +183,8 @@ pub(crate) struct CallTraits {
     pub(crate) about_task: bool,
     /// True if the client may use the server's extensions.
     pub(crate) extensions: bool,
+    /// True if losing the call may lose effects.
+    pub(crate) is_tool_call: bool,
 }
 
 impl CallTraits {
@@ -193,6 +195,7 @@ impl CallTraits {
         CallTraits {
             about_task,
             extensions: call.extensions,
+            is_tool_call: call.method == McpMethod::CallTool,
         }
     }
 }

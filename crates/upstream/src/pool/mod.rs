@@ -43,7 +43,7 @@ use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::liveness_triggers::LivenessTriggers;
 use crate::pool::shared_connection::SharedConnection;
 use crate::server_context::ServerContext;
-use moongate_model::{Call, Caller, Error, McpMethod, ServerStart, SharingMode};
+use moongate_model::{Call, Caller, Error, ServerStart, SharingMode};
 use moongate_protocol::{CallTarget, Era, SeenInputFlag};
 
 /// Connections of one server.
@@ -101,8 +101,6 @@ pub(crate) struct CheckoutRequest<'a> {
     /// to.
     first_question_until: Option<Instant>,
     received: Instant,
-    /// True if losing the call may lose effects.
-    is_tool_call: bool,
     /// True if another client's call started on the connection where this one would have been
     /// alone.
     needs_isolation: bool,
@@ -120,7 +118,6 @@ impl<'a> CheckoutRequest<'a> {
             exceeds_client: false,
             first_question_until: None,
             received: call.received,
-            is_tool_call: call.method == McpMethod::CallTool,
             needs_isolation: false,
         }
     }
