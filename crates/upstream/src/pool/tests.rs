@@ -171,24 +171,72 @@ async fn modern_server_that_asks() -> Arc<Upstream> {
     upstream
 }
 
+fn modern_caller(principal: u32) -> Arc<Caller> {
+    Arc::new(Caller {
+        revision: "2026-07-28",
+        ..(*testing::caller(principal, None)).clone()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn rounds_that_ask_nobody_prolong_no_call() {
+    let shared = dialing(|talk, message| {
+        let mut result = match message["method"].as_str() {
+            Some("server/discover") => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+            }
+            Some("tools/list") => json!({"tools": []}),
+            Some("tools/call") => {
+                let talk = talk.clone();
+                let message = message.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(20 * SECOND).await;
+                    let result = json!({"resultType": "input_required", "requestState": "s"});
+                    talk.answer(&message, &result);
+                });
+                return;
+            }
+            _ => return,
+        };
+        result["resultType"] = json!("complete");
+        talk.answer(message, &result);
+    });
+    let mut settings = settings();
+    settings.live.timeout.0 = 30 * SECOND;
+    let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
+    tokio::spawn(upstream.clone().run());
+    upstream
+        .watch()
+        .wait_for(|status| status.state == UpstreamState::Ready)
+        .await
+        .unwrap();
+    let began = Instant::now();
+    let mut call = upstream.call(&modern_caller(1), tool("t"));
+    let end = loop {
+        match call.next().await.unwrap() {
+            ExchangeEvent::InputRequired(input) => input.responder.send(Vec::new()).unwrap(),
+            ExchangeEvent::Done(end) => break end,
+            ExchangeEvent::Notification(_) => {}
+        }
+    };
+    assert!(end.is_err());
+    assert!(began.elapsed() >= 30 * SECOND && began.elapsed() < 35 * SECOND);
+    upstream.stop().await;
+}
+
 /// The revision has no requests of servers. One that sends some must not wait for ever.
 #[tokio::test(start_paused = true)]
 async fn a_request_of_a_modern_server_is_refused_and_its_call_goes_on() {
     let upstream = modern_server_that_asks().await;
-    let modern = |principal| {
-        Arc::new(Caller {
-            revision: "2026-07-28",
-            ..(*testing::caller(principal, None)).clone()
-        })
-    };
     // The request is the only call's, or nobody's.
     for beside in [None, Some(tool("hang"))] {
-        let mut other = beside.map(|call| upstream.call(&modern(2), call));
+        let mut other = beside.map(|call| upstream.call(&modern_caller(2), call));
         if let Some(call) = &mut other {
             assert!(call.next().now_or_never().is_none());
         }
         for method in ["vendor/ask", "elicitation/create", "roots/list"] {
-            let outcome = upstream.call(&modern(1), tool(method)).outcome().await;
+            let call = upstream.call(&modern_caller(1), tool(method));
+            let outcome = call.outcome().await;
             let content = outcome.unwrap().result.get("content").unwrap().clone();
             let content = String::from_utf8_lossy(content.bytes()).into_owned();
             assert!(content.contains("-32601"), "{method}: {content}");

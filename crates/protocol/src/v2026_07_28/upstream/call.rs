@@ -219,8 +219,11 @@ impl ModernCall {
             .server
             .calls
             .open(&self.caller, self.logs, CallTarget::default());
-        // The user's time does not count, so each round has the full timeout.
-        self.deadline = Instant::now() + self.server.options.timeouts.call();
+        // The user's time does not count, so each round has the full timeout. A round that asked
+        // nobody is the server's own time.
+        if !responses.is_empty() {
+            self.deadline = Instant::now() + self.server.options.timeouts.call();
+        }
         self.send(Some(&params)).await
     }
 
