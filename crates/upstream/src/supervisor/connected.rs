@@ -392,6 +392,12 @@ async fn fetch_lists(
     supervised.lists.relist_requests.completed();
     refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
     let after = supervised.lists.load();
+    if kinds
+        .iter()
+        .any(|kind| !Arc::ptr_eq(before.get(*kind), after.get(*kind)))
+    {
+        supervised.lists.dedicated.relists.record_difference();
+    }
     for kind in announced {
         refresh.record_announced(kind, !Arc::ptr_eq(before.get(kind), after.get(kind)));
     }

@@ -18,6 +18,11 @@ use moongate_model::ItemKind;
 /// Shortest interval between fetches for announced changes. With many connections, changes are
 /// announced all the time.
 const CHANGED_INTERVAL: Duration = Duration::from_secs(2);
+/// Longest interval, after announcements that changed nothing. A change may be one of the
+/// connection's own list, which shows only later, so it must not wait for long.
+const CHANGED_INTERVAL_MAX: Duration = Duration::from_secs(8);
+/// Time without an announcement after which the next one is believed again.
+const QUIET_TIME: Duration = Duration::from_secs(60);
 /// Shortest interval between fetches for changes that may have been missed. Proxies cut all
 /// streams, often once a minute. Changes of the shared lists are announced on the shared connection
 /// as well.
@@ -37,6 +42,10 @@ struct PendingRelists {
     owners: HashMap<ConnectionOwner, OwnerChanges>,
     /// Time since when an announced change waits.
     changed_since: Option<Instant>,
+    /// Time of the last announced change.
+    announced_at: Option<Instant>,
+    /// Fetches in a row for announced changes that brought the same shared lists.
+    unchanged: u32,
     /// Lists that may have changed unnoticed.
     maybe_changed: KindFlags,
     /// Time since when such a list waits.
@@ -112,6 +121,8 @@ impl DedicatedRelists {
             return Vec::new();
         }
         pending.last_listed = Some(Instant::now());
+        let is_announced = pending.owners.values().any(OwnerChanges::is_in_progress);
+        pending.unchanged = pending.unchanged.saturating_add(u32::from(is_announced));
         let mut changed = Vec::new();
         for (owner, changes) in &mut pending.owners {
             let taken = std::mem::take(&mut changes.in_progress);
@@ -122,9 +133,31 @@ impl DedicatedRelists {
         }
         changed
     }
+
+    /// Records that a fetch brought other shared lists.
+    pub(crate) fn record_difference(&self) {
+        self.pending.lock().unchanged = 0;
+    }
+}
+
+impl OwnerChanges {
+    /// Returns true if the current fetch is for one of the owner's changes.
+    fn is_in_progress(&self) -> bool {
+        self.in_progress.contains(&true)
+    }
 }
 
 impl PendingRelists {
+    /// Returns the shortest interval between fetches for announced changes. Some servers announce
+    /// their lists all the time.
+    fn changed_interval(&self) -> Duration {
+        // The first one may have been right.
+        let doublings = self.unchanged.saturating_sub(1).min(16);
+        CHANGED_INTERVAL
+            .saturating_mul(1 << doublings)
+            .min(CHANGED_INTERVAL_MAX)
+    }
+
     /// Returns the time of the next fetch.
     fn due(&self) -> Option<Instant> {
         if self.in_progress {
@@ -132,7 +165,7 @@ impl PendingRelists {
             return Some(Instant::now());
         }
         let due = [
-            self.due_since(self.changed_since, CHANGED_INTERVAL),
+            self.due_since(self.changed_since, self.changed_interval()),
             self.due_since(self.maybe_changed_since, MAYBE_CHANGED_INTERVAL),
         ];
         due.into_iter().flatten().min()
@@ -179,6 +212,14 @@ impl ChangeReporter {
     /// Records a change of a list. The owner is notified even if the shared lists stay the same.
     pub(crate) fn report_changed(&self, kind: ItemKind) {
         let mut pending = self.relists.pending.lock();
+        let now = Instant::now();
+        if pending
+            .announced_at
+            .replace(now)
+            .is_some_and(|last| now - last > QUIET_TIME)
+        {
+            pending.unchanged = 0;
+        }
         if let Some(changes) = pending.owners.get_mut(&self.owner) {
             changes.changed[kind as usize] = true;
             // The first change starts the clock. Later ones do not delay the fetch.
@@ -355,5 +396,29 @@ mod tests {
         );
         assert_eq!(due(&relists).await.1, [ItemKind::Tools]);
         assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn announcements_that_change_nothing_are_followed_ever_more_rarely() {
+        let relists = Arc::new(DedicatedRelists::default());
+        let reporter = DedicatedRelists::reporter(&relists, owner("s"));
+        let announced = async || {
+            reporter.report_changed(ItemKind::Tools);
+            let (waited, _) = due(&relists).await;
+            relists.completed();
+            waited
+        };
+        assert_eq!(announced().await, SETTLE_TIME);
+        for interval in [1, 2, 4, 4] {
+            assert_eq!(announced().await, CHANGED_INTERVAL * interval);
+        }
+        relists.record_difference();
+        assert_eq!(announced().await, CHANGED_INTERVAL);
+        for _ in 0..4 {
+            announced().await;
+        }
+        tokio::time::advance(QUIET_TIME * 2).await;
+        assert_eq!(announced().await, SETTLE_TIME);
+        assert_eq!(announced().await, CHANGED_INTERVAL);
     }
 }
