@@ -384,18 +384,6 @@ async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is
 }
 
 #[tokio::test]
-async fn the_first_elicitation_of_a_stateless_client_waits_for_another_clients_call() {
-    let gateway = Setup::new().stdio("a", &legacy()).start().await;
-    gateway.ready(&["a"]).await;
-    let other = session(&gateway).await;
-    let sleeping = open(&other, "sleep", json!({"ms": 1500}));
-    until_called(&gateway, "sleep").await;
-    answered(&gateway.client(Era::Modern).await, "elicit", json!({})).await;
-    assert!(sleeping.await.unwrap().text().contains("slept"));
-    assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 1);
-}
-
-#[tokio::test]
 async fn tools_that_appear_on_a_dedicated_connection_are_listed_and_called() {
     // One that announces no changes is asked again while its client uses it.
     let silent = MockScript {

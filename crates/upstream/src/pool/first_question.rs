@@ -21,8 +21,8 @@ use moongate_protocol::CallTarget;
 /// Time for which a call waits for another client's, if its session can then have another
 /// connection.
 const FIRST_WAIT: Duration = Duration::from_millis(300);
-/// The same for a client that cannot leave: a session with state on the shared connection, or a
-/// client without a session.
+/// The same for a session that has state on the shared connection, so that it cannot leave, beside
+/// a call that may ask, too.
 // A question that is refused costs a call, which may have had effects: that is worse than a wait,
 // once for each tool.
 const STATEFUL_WAIT: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ impl ConnectionPool {
         let now = Instant::now();
         let until = *request
             .first_question_until
-            .get_or_insert(now + self.first_question_wait(request, now));
+            .get_or_insert(now + self.first_question_wait(connection, request, now));
         if now < until {
             permit.release();
         }
@@ -91,9 +91,20 @@ impl ConnectionPool {
     }
 
     /// Returns how long a call waits for others.
-    fn first_question_wait(&self, request: &CheckoutRequest<'_>, now: Instant) -> Duration {
-        // Only a tool's call has effects that would be lost with it.
-        let wait = match request.traits.is_tool_call && !self.is_new(request.caller) {
+    fn first_question_wait(
+        &self,
+        connection: &UpstreamConnection,
+        request: &CheckoutRequest<'_>,
+        now: Instant,
+    ) -> Duration {
+        // Only a tool's call has effects that would be lost with it. Beside a call that is known
+        // not to ask, a long wait would hold up clients of servers that never ask.
+        let both_may_ask = request.caller.session.is_some()
+            && connection
+                .calls
+                .has_unproven_others(request.caller, request.target);
+        let wait = match request.traits.is_tool_call && both_may_ask && !self.is_new(request.caller)
+        {
             true => STATEFUL_WAIT,
             false => FIRST_WAIT,
         };
