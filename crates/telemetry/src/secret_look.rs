@@ -1,11 +1,16 @@
 //! Secrets that are known by their look: keys with well-known prefixes, and words that only a
 //! machine makes.
 //!
-//! Owns the judgement of texts without a name, and which parts of a URL are secret. Does not know
-//! names of settings (`moongate_config`). Invariant: the host of a URL and words that people choose
-//! are never secret.
+//! Owns which parts of a text or of a URL are secret. Does not know names of settings
+//! (`moongate_config`) or when a word is random (`random_word.rs`). Invariant: the host of a URL and
+//! words that people choose are never secret.
+
+mod random_word;
 
 use std::ops::Range;
+
+pub use random_word::is_uuid;
+use random_word::{changes_in, is_commit, looks_random};
 
 /// Prefixes of keys, each with the shortest rest that makes it one.
 const PREFIXES: [(&str, usize); 46] = [
@@ -91,10 +96,6 @@ const REVISIONS: [&str; 10] = [
 const DIGESTS: [&str; 6] = [
     "sha1:", "sha256:", "sha512:", "sha256-", "sha384-", "sha512-",
 ];
-/// Length in hexadecimal digits of the hash of a commit.
-const COMMIT: usize = 40;
-/// Shortest word that can be random beyond doubt.
-const RANDOM: usize = 16;
 
 /// Finds the parts of a text that look like secrets, in their order.
 pub fn secret_ranges(text: &str) -> Vec<Range<usize>> {
@@ -269,8 +270,7 @@ fn push_value(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
 /// Pipedream do.
 fn is_secret_segment(segment: &str, before: &str, has_commits: bool) -> bool {
     let before = before.to_ascii_lowercase();
-    let is_hash = segment.len() == COMMIT && is_hex(segment);
-    if is_hash {
+    if is_commit(segment) {
         return !has_commits && !REVISIONS.contains(&before.as_str());
     }
     is_uuid(segment) && !RESOURCES.contains(&before.as_str())
@@ -418,97 +418,6 @@ fn is_digest(text: &str) -> bool {
     DIGESTS
         .iter()
         .any(|mark| text.ends_with(mark) || text.starts_with(mark))
-}
-
-fn is_hex(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Returns true for an identifier of 32 hexadecimal digits in five groups.
-pub fn is_uuid(text: &str) -> bool {
-    let lengths = text.split('-').map(str::len);
-    lengths.eq([8, 4, 4, 4, 12])
-        && text
-            .bytes()
-            .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
-}
-
-/// Returns true for a word of letters, digits, `-` and `_` that only a machine makes.
-fn looks_random(word: &str) -> bool {
-    let is_commit = word.len() == COMMIT && is_hex(word);
-    if word.len() < RANDOM || is_uuid(word) || is_commit {
-        return false;
-    }
-    let runs: Vec<&str> = word
-        .split(['-', '_'])
-        .filter(|run| !run.is_empty())
-        .collect();
-    let letters: usize = runs.iter().map(|run| run.len()).sum();
-    // Words that people join are short. In base64, two of 64 characters part them.
-    let mean = letters / runs.len().max(1);
-    let whole = runs.concat();
-    let is_joined = letters >= 24 && mean >= 7 && is_mixed(&whole)
-        || letters >= 15 && mean >= 4 && changes_in(&whole) * 3 >= letters;
-    runs.iter()
-        .any(|run| run.len() >= RANDOM && is_random_run(run))
-        || is_joined
-}
-
-/// Returns true for letters and digits in no order.
-fn is_random_run(run: &str) -> bool {
-    let has_digit = run.contains(|c: char| c.is_ascii_digit());
-    let has_letter = run.contains(|c: char| c.is_ascii_alphabetic());
-    match (has_digit, has_letter) {
-        (true, false) => run.len() > 24,
-        (true, true) => is_mixed(run) || run.len() >= 24 && is_hex(run),
-        (false, _) => is_mixed(run) || is_unspeakable(run),
-    }
-}
-
-/// Returns true if letters, capitals and digits alternate more often than in words and names.
-fn is_mixed(run: &str) -> bool {
-    let changes = changes_in(run);
-    changes >= 4 && changes * 6 >= run.len()
-}
-
-/// Counts the changes between letters, capitals and digits, without those of words.
-fn changes_in(run: &str) -> usize {
-    let mut changes = 0;
-    let mut lower = 0;
-    for pair in run.as_bytes().windows(2) {
-        let before = char_class(pair[0]);
-        let after = char_class(pair[1]);
-        lower = if before == 1 { lower + 1 } else { 0 };
-        // A capital starts a word, and follows one in `camelCase`.
-        let is_word = before == 2 && after == 1 || before == 1 && after == 2 && lower >= 3;
-        changes += usize::from(before != after && !is_word);
-    }
-    changes
-}
-
-/// Returns 0 for a digit, 1 for a small letter and 2 for a capital.
-fn char_class(byte: u8) -> u8 {
-    match byte {
-        b'0'..=b'9' => 0,
-        b'a'..=b'z' => 1,
-        _ => 2,
-    }
-}
-
-/// Returns true for letters that nobody can say.
-fn is_unspeakable(run: &str) -> bool {
-    let vowels = run.bytes().filter(is_vowel).count();
-    let longest = run
-        .as_bytes()
-        .split(is_vowel)
-        .map(<[u8]>::len)
-        .max()
-        .unwrap_or_default();
-    run.len() >= 20 && (vowels * 6 < run.len() || longest >= 8)
-}
-
-fn is_vowel(byte: &u8) -> bool {
-    b"aeiouyAEIOUY".contains(byte)
 }
 
 #[cfg(test)]
