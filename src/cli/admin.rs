@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cli::locate::{self, LocatedGateway};
-use crate::cli::process::{UnusableConfig, load_options};
+use crate::cli::process::{CONFIG_VARIABLE, UnusableConfig, load_options};
 use moongate_config::LoadOptions;
 use moongate_listener::{ListenAddress, UNIX};
 
@@ -60,12 +60,7 @@ pub struct GatewayArgs {
     #[command(flatten)]
     admin: AdminArgs,
     /// The gateway's config; repeat the flag to let later files override earlier ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
 }
 

@@ -11,8 +11,8 @@ use crate::cli::admin::AdminArgs;
 use crate::cli::check_servers;
 use crate::cli::plan::{self, PlanFormat};
 use crate::cli::process::{
-    BAD_CONFIG, block_on, config_of_environment, config_paths, environment, is_config_flag_given,
-    print_message, report_unusable,
+    BAD_CONFIG, CONFIG_VARIABLE, block_on, config_of_environment, config_paths, environment,
+    is_config_flag_given, print_message, report_unusable,
 };
 use moongate_config::{LoadOptions, LoadedConfig};
 use moongate_telemetry::logs;
@@ -21,12 +21,7 @@ use moongate_telemetry::logs;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CheckArgs {
     /// A config file; repeat the flag to let later files override earlier ones.
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     pub config: Vec<PathBuf>,
     /// Print the config with all defaults, as JSON with masked secrets
     #[arg(long)]

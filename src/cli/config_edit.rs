@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::confirm::confirm;
 use crate::cli::import_env_file::EnvFileAddition;
-use crate::cli::process::{BAD_CONFIG, load_options, print_message};
+use crate::cli::process::{BAD_CONFIG, CONFIG_VARIABLE, load_options, print_message};
 use moongate_config::edit::{
     ConfigEditError, ConfigOperation, EditAuthor, EditHistory, PreparedEdit, WrittenEdit,
     prepare_edit,
@@ -44,12 +44,7 @@ pub(super) struct EditArgs {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct EditedConfig {
     /// The config to edit; if there are several, new entries go into the last
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
     /// Show the change without writing anything
     #[arg(long)]

@@ -31,12 +31,7 @@ pub struct ExplainArgs {
     /// The tool, as clients see it
     tool: String,
     /// The endpoint: a view or a server, as in `/mcp/NAME`; default: `/mcp`
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "NAME", default_value_t, hide_default_value = true)]
     endpoint: String,
     /// Output format
     #[arg(long, value_enum, default_value_t)]

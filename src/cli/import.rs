@@ -22,7 +22,7 @@ use crate::cli::import_env_file::EnvFileTarget;
 use crate::cli::import_readiness::unready_servers;
 use crate::cli::import_sources::{EntryPlace, SourceError, read_sources};
 use crate::cli::local_config::LocalConfig;
-use crate::cli::process::{environment, load_options, print_message};
+use crate::cli::process::{CONFIG_VARIABLE, environment, load_options, print_message};
 use crate::cli::table_format::TableFormat;
 use moongate_clients::UserDirectories;
 use moongate_clients::import::{ImportRow, ImportState, MissingSetting, is_off, written_settings};
@@ -77,12 +77,7 @@ pub struct ImportArgs {
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
     /// The config to write to; repeat the flag to let later files override earlier ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
 }
 

@@ -35,7 +35,8 @@ use crate::app::logins::logins_of;
 use crate::app::probe::ProbeFailure;
 use crate::cli::client::probe_with;
 use crate::cli::process::{
-    BAD_CONFIG, load_options, print_message, report_error, report_unusable, runtime,
+    BAD_CONFIG, CONFIG_VARIABLE, load_options, print_message, report_error, report_unusable,
+    runtime,
 };
 use crate::cli::server_choice::find_server;
 use input_lines::{InputLines, can_ask};
@@ -62,12 +63,7 @@ pub struct LoginArgs {
     #[arg(long)]
     no_browser: bool,
     /// The config with the servers; repeat the flag to let later files override earlier ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
 }
 

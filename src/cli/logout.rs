@@ -14,7 +14,9 @@ use moongate_upstream::ConnectTarget;
 
 use crate::app::logins::logins_of;
 use crate::cli::confirm::{can_ask, confirm};
-use crate::cli::process::{BAD_CONFIG, load_options, print_message, report_unusable};
+use crate::cli::process::{
+    BAD_CONFIG, CONFIG_VARIABLE, load_options, print_message, report_unusable,
+};
 use crate::cli::server_choice::find_server;
 
 /// Flags of `logout`.
@@ -30,12 +32,7 @@ pub struct LogoutArgs {
     #[arg(long, short = 'y')]
     yes: bool,
     /// The config with the servers; repeat the flag to let later files override earlier ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
 }
 

@@ -70,7 +70,7 @@ pub(super) fn environment() -> BTreeMap<String, String> {
 }
 
 /// Variable that fills `--config`, also for commands that compare or connect elsewhere.
-const CONFIG_VARIABLE: &str = "MOONGATE_CONFIG";
+pub(super) const CONFIG_VARIABLE: &str = "MOONGATE_CONFIG";
 
 /// Returns the config of this environment, which no flag names.
 pub(super) fn config_of_environment() -> Option<PathBuf> {

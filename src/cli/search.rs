@@ -21,12 +21,7 @@ pub struct SearchArgs {
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
     /// Search only this view or server, as /mcp/NAME
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "NAME", default_value_t, hide_default_value = true)]
     endpoint: String,
     /// How many tools to show
     #[arg(long, value_name = "N", default_value_t = 5,

@@ -14,7 +14,7 @@ use moongate_platform::{child_process, open_files, service_manager};
 
 use crate::app::{GatewayApp, ReloadSource};
 use crate::cli::locate::local_address;
-use crate::cli::process::{self, print_message, report_error, runtime};
+use crate::cli::process::{self, CONFIG_VARIABLE, print_message, report_error, runtime};
 use crate::cli::running_record::RunningRecord;
 use crate::cli::signals::StopSignals;
 use moongate_config::{ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
@@ -27,12 +27,7 @@ use moongate_upstream::{ConnectTarget, ServerSettings};
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServeArgs {
     /// A config file; repeat the flag to let later files override earlier ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     pub config: Vec<PathBuf>,
     /// Listen on this address instead of the config's (port 0: the system picks)
     #[arg(long, value_name = "ADDR")]

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, Stdin};
 
 use crate::app::GatewayApp;
 use crate::cli::client::remote;
-use crate::cli::process::{self, print_message, report_error, runtime};
+use crate::cli::process::{self, CONFIG_VARIABLE, print_message, report_error, runtime};
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
 use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
@@ -64,12 +64,7 @@ pub struct StdioArgs {
         requires = "url")]
     timeout: Duration,
     /// Serve only this view or server, as /mcp/NAME does
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "NAME", default_value_t, hide_default_value = true)]
     endpoint: String,
     /// Longest time that the client waits for servers to connect; later ones are added once they
     /// are connected
@@ -77,12 +72,7 @@ pub struct StdioArgs {
         default_value = "8s")]
     wait: Duration,
     /// A config file; repeat the flag to let later files override earlier ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
     /// Also listen on this address; by default there is no listener
     #[arg(long, value_name = "ADDR")]

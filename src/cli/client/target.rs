@@ -17,7 +17,7 @@ use crate::app::configured_servers::self_addresses;
 use crate::app::logins::logins_of;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
-use crate::cli::process;
+use crate::cli::process::{self, CONFIG_VARIABLE};
 use moongate_clients::KEY_VARIABLE;
 use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, Plan, ProblemOrigin};
 use moongate_listener::UNIX;
@@ -65,7 +65,7 @@ pub(super) struct TargetArgs {
     server: Option<String>,
     /// The config with the server or the gateway's address; repeat the flag to let later files
     /// override earlier ones
-    #[arg(long, short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     config: Vec<PathBuf>,
     /// Longest time to wait for the server, and for each answer [default: 60s, or the config's
     /// setting]

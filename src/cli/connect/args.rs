@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use crate::cli::process::CONFIG_VARIABLE;
 use moongate_clients::{ClientProfile, ConnectMethod, KEY_VARIABLE, UserDirectories};
 
 /// Text below the help.
@@ -90,12 +91,7 @@ pub struct ConnectArgs {
     pub(super) bundle: Option<PathBuf>,
     /// The config with the gateway's address; repeat the flag to let later files override earlier
     /// ones
-    #[arg(
-        long = "config",
-        short = 'c',
-        value_name = "PATH",
-        env = "MOONGATE_CONFIG"
-    )]
+    #[arg(long, short, value_name = "PATH", env = CONFIG_VARIABLE)]
     pub(super) config: Vec<PathBuf>,
 }
 
