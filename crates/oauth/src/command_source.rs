@@ -32,8 +32,6 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(30);
 /// Time for which a failed run stands for others. Without it, each request to a server would wait
 /// for a command that hangs.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
-/// Status of a refused token. 403 means that the token is good and may not do this.
-const UNAUTHORIZED: u16 = 401;
 
 /// Credential that a command prints.
 pub struct CommandSource {
@@ -190,7 +188,7 @@ impl CredentialSource for CommandSource {
         sent: Option<&'a HeaderValue>,
         challenge: &'a AuthChallenge,
     ) -> BoxFuture<'a, bool> {
-        if challenge.status != UNAUTHORIZED {
+        if !challenge.refuses_token() {
             return std::future::ready(false).boxed();
         }
         self.run_refused(sent).boxed()

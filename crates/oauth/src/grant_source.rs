@@ -37,9 +37,6 @@ use crate::login_problem::{LoginProblem, LoginProblemKind};
 use crate::settings::LoginTarget;
 use crate::token::{self, TokenFailure, TokenSet};
 
-/// Status of a refused token. 403 means that the token is good and may not do this.
-const UNAUTHORIZED: u16 = 401;
-
 /// Credential of a login: renewed at 80 % of its life, one at a time over all processes, synced
 /// before it is used.
 pub struct GrantSource {
@@ -190,15 +187,15 @@ impl CredentialSource for GrantSource {
         sent: Option<&'a HeaderValue>,
         challenge: &'a AuthChallenge,
     ) -> BoxFuture<'a, bool> {
-        if challenge.status != UNAUTHORIZED {
-            // More scope needs a person, whose next login asks for it.
-            let challenge = BearerChallenge::of(challenge);
-            return match challenge.and_then(BearerChallenge::into_wanted_scope) {
-                Some(scope) => self.state.keep_wanted(scope).boxed(),
-                None => std::future::ready(false).boxed(),
-            };
+        if challenge.refuses_token() {
+            return self.state.renew_refused(sent).boxed();
         }
-        self.state.renew_refused(sent).boxed()
+        // More scope needs a person, whose next login asks for it.
+        let challenge = BearerChallenge::of(challenge);
+        match challenge.and_then(BearerChallenge::into_wanted_scope) {
+            Some(scope) => self.state.keep_wanted(scope).boxed(),
+            None => std::future::ready(false).boxed(),
+        }
     }
 
     fn is_personal(&self) -> bool {

@@ -15,6 +15,7 @@ use moongate_transport::trust::tls_without_roots;
 use url::Url;
 
 use crate::authorization_response::AuthorizationResponse;
+use crate::challenge::BearerChallenge;
 use crate::login::{FoundLogin, StartedLogin, find_login, finish_login};
 use crate::login_error::LoginError;
 use crate::login_folder::LoginFolder;
@@ -123,6 +124,13 @@ impl World {
 
     async fn find(&self, settings: &OAuthSettings) -> Result<FoundLogin, LoginError> {
         find_login(&self.fetcher, &self.folder, &self.target(), settings, None).await
+    }
+
+    /// Finds the login that a challenge of the server leads to.
+    async fn find_challenged(&self, challenge: &BearerChallenge) -> Result<FoundLogin, LoginError> {
+        let settings = OAuthSettings::default();
+        let (fetcher, folder) = (&self.fetcher, &self.folder);
+        find_login(fetcher, folder, &self.target(), &settings, Some(challenge)).await
     }
 
     async fn begin(&self, settings: &OAuthSettings) -> Result<StartedLogin, LoginError> {

@@ -62,6 +62,12 @@ pub struct AuthChallenge {
 }
 
 impl AuthChallenge {
+    /// Returns true if a token was refused, or is missing. A 403 means that the token is good and
+    /// may not do this.
+    pub fn refuses_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED.as_u16()
+    }
+
     /// Returns true if a call was refused because its token has too little scope (RFC 6750, section
     /// 3.1). Good for a message: whoever acts on it reads the parameters.
     pub fn wants_more_scope(&self) -> bool {

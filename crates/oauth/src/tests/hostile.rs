@@ -1,7 +1,6 @@
 //! Attacks on logins: nothing is forwarded or stored, and a good login works afterwards.
 
 use super::*;
-use crate::challenge::BearerChallenge;
 
 /// Checks that no code was sent and nothing stored, then logs in.
 async fn assert_unharmed(world: &World) {
@@ -155,10 +154,7 @@ async fn a_challenge_leads_to_no_private_address() {
             resource_metadata: Some(url(address)),
             ..BearerChallenge::default()
         };
-        let settings = OAuthSettings::default();
-        let target = world.target();
-        let (fetcher, folder) = (&world.fetcher, &world.folder);
-        let found = find_login(fetcher, folder, &target, &settings, Some(&challenge)).await;
+        let found = world.find_challenged(&challenge).await;
         assert!(
             matches!(found, Err(LoginError::Fetch { .. })),
             "{address}: {found:?}"

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::authorization::callback_path;
-use crate::challenge::BearerChallenge;
 use crate::file_names::LoginNames;
 use crate::grant::{ClientAuthMethod, Grant};
 use crate::login::{LogoutOutcome, log_out};
@@ -454,12 +453,9 @@ async fn more_scope_is_asked_for_three_times_in_all() {
         error: Some("insufficient_scope".to_owned()),
         ..BearerChallenge::default()
     };
-    let target = world.target();
     let mut asked = 0;
     loop {
-        let (fetcher, folder) = (&world.fetcher, &world.folder);
-        let found = find_login(fetcher, folder, &target, &settings, Some(&challenge)).await;
-        let found = match found {
+        let found = match world.find_challenged(&challenge).await {
             Ok(found) => found,
             Err(error) => {
                 assert!(matches!(error, LoginError::StepUpLimit { .. }), "{error}");
