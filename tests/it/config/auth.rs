@@ -15,6 +15,11 @@ fn auth_of(lines: &str) -> ServerAuth {
     ))
 }
 
+/// `auth` of the only server of a config, as a table.
+fn auth_of_table(lines: &str) -> ServerAuth {
+    auth_of(&format!("[servers.a.auth]\n{lines}"))
+}
+
 fn auth_in(plan: &Plan) -> ServerAuth {
     let ConnectTarget::Http { auth, .. } = &plan.servers[0].connect else {
         panic!("{:?}", plan.servers);
@@ -32,9 +37,8 @@ fn a_server_without_auth_can_be_logged_in_to() {
 
 #[test]
 fn a_login_has_the_settings_of_the_config() {
-    let auth = auth_of(
+    let auth = auth_of_table(
         r#"
-        [servers.a.auth]
         client_id = "moongate"
         client_secret = "${SECRET}"
         issuer = "http://127.0.0.1:9000"
@@ -64,9 +68,8 @@ fn a_login_has_the_settings_of_the_config() {
 
 #[test]
 fn a_command_has_the_settings_of_the_config() {
-    let auth = auth_of(
+    let auth = auth_of_table(
         r#"
-        [servers.a.auth]
         type = "command"
         command = "gh"
         args = ["auth", "token"]
