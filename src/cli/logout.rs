@@ -305,11 +305,10 @@ fn describe_outcome(server: &str, outcome: LogoutOutcome, host: &str) -> String 
 mod tests {
     use std::collections::BTreeMap;
 
-    use jiff::Timestamp;
     use moongate_config::LoadOptions;
-    use moongate_oauth::{ClientAuthMethod, ClientIdentity, Grant, SecretText};
 
     use super::*;
+    use crate::app::logins::fixtures::{grant_of, pending_login};
 
     fn plan(servers: &str) -> Plan {
         let file = PathBuf::from("moongate.toml");
@@ -353,27 +352,7 @@ mod tests {
     fn folder_with(targets: &[LoginTarget]) -> (tempfile::TempDir, LoginFolder) {
         let dir = tempfile::tempdir().unwrap();
         let folder = LoginFolder::open(dir.path()).unwrap();
-        let url = |text: &str| url::Url::parse(text).unwrap();
-        let grant = Grant {
-            issuer: url("https://auth.example.com"),
-            token_endpoint: url("https://auth.example.com/token"),
-            revocation_endpoint: None,
-            client: ClientIdentity {
-                id: "client".to_owned(),
-                secret: None,
-                method: ClientAuthMethod::None,
-                redirect: url("http://127.0.0.1:8080/"),
-            },
-            scope_asked: None,
-            resource: None,
-            access: SecretText::new("access"),
-            refresh: None,
-            obtained: Timestamp::now(),
-            expires: None,
-            renewal: 0,
-            ended: false,
-            step_ups: 0,
-        };
+        let grant = grant_of(&pending_login("state"), 0);
         for target in targets {
             folder.write_grant(target, &grant).unwrap();
         }

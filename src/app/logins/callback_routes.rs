@@ -104,43 +104,11 @@ async fn refuse_head() -> Response<Body> {
 mod tests {
     use http::Request;
     use http_body_util::BodyExt as _;
-    use jiff::Timestamp;
-    use moongate_oauth::{
-        ClientAuthMethod, ClientIdentity, PendingLogin, SecretText, callback_path,
-    };
     use moongate_transport::fetcher::{FetchRules, Fetcher};
     use tower::ServiceExt as _;
-    use url::Url;
 
+    use super::super::fixtures::pending_login;
     use super::*;
-
-    /// Login that waits for the state `known`.
-    fn pending() -> PendingLogin {
-        let url = |text: &str| Url::parse(text).unwrap();
-        let issuer = url("https://auth.example.com");
-        let redirect = url("http://127.0.0.1:8080").join(&callback_path(&issuer));
-        PendingLogin {
-            target_server: "files".to_owned(),
-            target_url: url("https://mcp.example.com/mcp"),
-            state: SecretText::new("known"),
-            verifier: SecretText::new("verifier"),
-            iss: "https://auth.example.com".to_owned(),
-            iss_required: false,
-            token_endpoint: url("https://auth.example.com/token"),
-            revocation_endpoint: None,
-            client: ClientIdentity {
-                id: "client".to_owned(),
-                secret: None,
-                method: ClientAuthMethod::None,
-                redirect: redirect.unwrap(),
-            },
-            scope_asked: None,
-            resource: None,
-            started: Timestamp::now(),
-            step_ups: 0,
-            issuer,
-        }
-    }
 
     async fn send(method: &str, address: &str) -> (Response<()>, String) {
         let dir = tempfile::tempdir().unwrap();
@@ -185,7 +153,7 @@ mod tests {
     async fn a_page_that_is_opened_again_shows_the_same_end() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LoginFolder::open(dir.path()).unwrap();
-        let pending = pending();
+        let pending = pending_login("known");
         folder.put_pending(&pending).unwrap();
         let routes = routes(folder);
         let path = pending.client.redirect.path();

@@ -6,6 +6,8 @@
 
 mod callback_page;
 mod callback_routes;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod follow;
 mod port_listener;
 mod recent_logins;

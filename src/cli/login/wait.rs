@@ -298,68 +298,19 @@ fn step_after(end: Result<(), LoginError>) -> Result<WaitStep, LoginError> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::{SignedDuration, Timestamp};
-    use moongate_oauth::{ClientAuthMethod, ClientIdentity, SecretText, callback_path};
+    use jiff::SignedDuration;
     use moongate_transport::fetcher::FetchRules;
     use tempfile::TempDir;
     use tokio::net::TcpListener;
-    use url::Url;
 
     use super::*;
-
-    fn url(text: &str) -> Url {
-        Url::parse(text).unwrap()
-    }
-
-    fn pending() -> PendingLogin {
-        let issuer = url("https://auth.example.com");
-        let redirect = url("http://127.0.0.1:8080").join(&callback_path(&issuer));
-        PendingLogin {
-            target_server: "files".to_owned(),
-            target_url: url("https://mcp.example.com/mcp"),
-            state: SecretText::new("state-of-this-login"),
-            verifier: SecretText::new("verifier"),
-            iss: "https://auth.example.com".to_owned(),
-            iss_required: false,
-            token_endpoint: url("https://auth.example.com/token"),
-            revocation_endpoint: None,
-            client: ClientIdentity {
-                id: "client".to_owned(),
-                secret: None,
-                method: ClientAuthMethod::None,
-                redirect: redirect.unwrap(),
-            },
-            scope_asked: None,
-            resource: None,
-            started: Timestamp::now(),
-            step_ups: 0,
-            issuer,
-        }
-    }
-
-    fn grant(pending: &PendingLogin, renewal: u64) -> Grant {
-        Grant {
-            issuer: pending.issuer.clone(),
-            token_endpoint: pending.token_endpoint.clone(),
-            revocation_endpoint: None,
-            client: pending.client.clone(),
-            scope_asked: None,
-            resource: None,
-            access: SecretText::new("access"),
-            refresh: None,
-            obtained: Timestamp::now(),
-            expires: None,
-            renewal,
-            ended: false,
-            step_ups: 0,
-        }
-    }
+    use crate::app::logins::fixtures::{grant_of, pending_login};
 
     /// Grant of the login before this one.
     fn earlier(pending: &PendingLogin, renewal: u64) -> Grant {
         Grant {
             obtained: pending.started - SignedDuration::from_hours(1),
-            ..grant(pending, renewal)
+            ..grant_of(pending, renewal)
         }
     }
 
@@ -375,7 +326,7 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let folder = LoginFolder::open(&dir.path().join("state")).unwrap();
-            let pending = pending();
+            let pending = pending_login("state-of-this-login");
             folder.put_pending(&pending).unwrap();
             Fixture {
                 _dir: dir,
@@ -448,23 +399,23 @@ mod tests {
         write(&earlier(&fixture.pending, 3));
         let mut wait = fixture.wait();
         assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
-        let renewed = grant(&fixture.pending, 4);
+        let renewed = grant_of(&fixture.pending, 4);
         let ended = Grant {
             ended: true,
             ..renewed.clone()
         };
-        for same in [renewed, ended, grant(&fixture.pending, 5)] {
+        for same in [renewed, ended, grant_of(&fixture.pending, 5)] {
             write(&same);
             assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
         }
-        write(&grant(&fixture.pending, 0));
+        write(&grant_of(&fixture.pending, 0));
         assert_eq!(wait.check_files().unwrap(), WaitStep::Finished);
     }
 
     #[tokio::test]
     async fn a_grant_that_was_renewed_at_once_ends_the_wait() {
         let renewed = |client: &str, pending: &PendingLogin| {
-            let mut renewed = grant(pending, 1);
+            let mut renewed = grant_of(pending, 1);
             client.clone_into(&mut renewed.client.id);
             renewed
         };
