@@ -415,7 +415,7 @@ pub(super) fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option
     // From the server's list: the catalogue lacks tools that are off, and people may view those.
     let definition = listed
         .iter()
-        .find(|item| item.get_string("name").as_deref() == Some(tool))?
+        .find(|item| ItemKind::Tools.key_of(item).as_deref() == Some(tool))?
         .clone();
     let snapshot = admin.gateway.snapshot();
     let route = snapshot.find_local(

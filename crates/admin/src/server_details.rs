@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use moongate_api::{EffectiveSettings, ServerIdentity, ServerVersion};
 use moongate_gateway::{DisabledServer, RunningServer};
-use moongate_jsonrpc::json::JsonObject;
+use moongate_model::PeerName;
 use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
@@ -29,22 +29,23 @@ pub(super) fn describe_identity(
     name_prefix: Option<String>,
 ) -> ServerIdentity {
     let settings = &server.settings;
-    let info = server
+    let said = server
         .description()
-        .and_then(|description| description.info.as_object());
+        .map(|description| PeerName::of(&description.info))
+        .unwrap_or_default();
     ServerIdentity {
         name: settings.name.clone(),
         title: settings
             .presentation
             .title
             .clone()
-            .or_else(|| info_text(info.as_ref(), "title")),
+            .or_else(|| said.title.as_deref().map(shown_text)),
         icon: settings.presentation.icon.clone(),
         prefix: settings.presentation.prefix.clone(),
         name_prefix,
         server: ServerVersion {
-            name: info_text(info.as_ref(), "name"),
-            version: info_text(info.as_ref(), "version"),
+            name: said.name.as_deref().map(shown_text),
+            version: said.version.as_deref().map(shown_text),
         },
         transport: Some(server.transport().to_owned()),
         target: Some(target(&settings.connect)).filter(|target| !target.is_empty()),
@@ -55,9 +56,8 @@ pub(super) fn describe_identity(
 }
 
 /// Returns a text that a server says of itself, in one line and redacted.
-fn info_text(info: Option<&JsonObject>, key: &str) -> Option<String> {
-    let text = info?.get_string(key)?;
-    Some(logs::redact(&logs::one_line(&text)))
+fn shown_text(text: &str) -> String {
+    logs::redact(&logs::one_line(text))
 }
 
 /// Counts the restarts of a server's program. A remote server reconnects, which is another metric.

@@ -6,6 +6,7 @@
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin_state::AdminState;
@@ -17,9 +18,33 @@ use crate::server_use::{listed_bytes, quantile_ms};
 use moongate_access::policy::ItemRules;
 use moongate_api::{ItemState, ServerItem, ServerItems};
 use moongate_gateway::{Gateway, RunningServer, Snapshot, estimate_tokens};
-use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson, or_default, or_null};
 use moongate_listener::json_response;
 use moongate_model::ItemKind;
+
+/// Members of a definition that a summary has.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ItemSummary {
+    #[serde(deserialize_with = "or_default")]
+    title: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    description: Option<String>,
+    #[serde(deserialize_with = "or_null")]
+    annotations: Option<RawJson>,
+}
+
+/// Members of a definition that say what goes in and comes out.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ItemSchemas {
+    #[serde(deserialize_with = "or_null")]
+    input_schema: Option<RawJson>,
+    #[serde(deserialize_with = "or_null")]
+    output_schema: Option<RawJson>,
+    #[serde(deserialize_with = "or_null")]
+    arguments: Option<RawJson>,
+}
 
 /// Handles `GET /api/v1/servers/{name}/items`.
 pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Response {
@@ -45,7 +70,8 @@ pub(super) fn describe_tool(admin: &AdminState, server: &str, local: &str) -> Op
     let lists = server.lists();
     let mut tools = lists.get(ItemKind::Tools).items.iter();
     let item = tools.find(|item| {
-        item.get_string(ItemKind::Tools.item_key())
+        ItemKind::Tools
+            .key_of(item)
             .is_some_and(|name| name.as_str() == local)
     })?;
     let described = describe_item(
@@ -126,10 +152,11 @@ fn describe_item(
     server: &RunningServer,
     item: &JsonObject,
 ) -> ServerItem {
+    let schemas: ItemSchemas = item.read_members();
     ServerItem {
-        input_schema: member_value(item, "inputSchema"),
-        output_schema: member_value(item, "outputSchema"),
-        arguments: member_value(item, "arguments"),
+        input_schema: parsed(schemas.input_schema),
+        output_schema: parsed(schemas.output_schema),
+        arguments: parsed(schemas.arguments),
         ..summarize_item(catalog, kind, server, item)
     }
 }
@@ -141,9 +168,7 @@ pub(super) fn summarize_item(
     server: &RunningServer,
     item: &JsonObject,
 ) -> ServerItem {
-    let local = item
-        .get_string(kind.item_key())
-        .unwrap_or_else(|| ByteString::literal(""));
+    let local = kind.key_of(item).unwrap_or_else(|| ByteString::literal(""));
     let route = snapshot.find_local(kind, &server.name, &local);
     let named = format!("{} {local}", kind.member());
     // An item that cannot be exposed has no route. Its reason is found by the words it was noted
@@ -155,20 +180,21 @@ pub(super) fn summarize_item(
         .find(|out| route.is_none() && out.server == server.settings.name && out.item == named);
     let is_unexposed_tool = kind == ItemKind::Tools && route.is_none();
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
+    let summary: ItemSummary = item.read_members();
     ServerItem {
         server: server.settings.name.clone(),
         name: local.to_string(),
         exposed: route.map(|route| route.exposed.to_string()),
         expected: is_unexposed_tool.then(|| gateway.expected_name(server, &local).to_string()),
-        title: member_text(item, "title"),
-        description: member_text(item, "description"),
+        title: summary.title,
+        description: summary.description,
         state: match excluded {
             Some(_) => ItemState::LeftOut,
             None => state_by_rules(rules_of(server, kind).1, &local),
         },
         reason: excluded.map(|out| out.reason.clone()),
         tokens: estimate_tokens(listed_bytes(item, route)),
-        annotations: member_value(item, "annotations"),
+        annotations: parsed(summary.annotations),
         calls: totals.calls(),
         errors: totals.errors + totals.tool_errors,
         p95_ms: quantile_ms(&totals, 0.95),
@@ -198,12 +224,8 @@ fn rules_of(server: &RunningServer, kind: ItemKind) -> (&'static str, &ItemRules
 }
 
 /// Parses a member of a definition.
-fn member_value(item: &JsonObject, key: &str) -> Option<Value> {
-    serde_json::from_slice(item.get(key)?.bytes()).ok()
-}
-
-fn member_text(item: &JsonObject, key: &str) -> Option<String> {
-    item.get_string(key).map(|text| text.to_string())
+fn parsed(member: Option<RawJson>) -> Option<Value> {
+    member?.parse_as().ok()
 }
 
 #[cfg(test)]

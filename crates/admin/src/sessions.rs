@@ -14,8 +14,8 @@ use crate::json_answer::json;
 use crate::operator_check::{Operator, Viewer};
 use crate::written_time::timestamp_to_second;
 use moongate_api::{ActionReport, ClientName, SessionList, SessionRow, StatelessClient};
-use moongate_jsonrpc::json::JsonObject;
 use moongate_listener::json_response;
+use moongate_model::PeerName;
 use moongate_protocol::{Era, era_of};
 use moongate_session::SessionSummary;
 use moongate_telemetry::logs;
@@ -74,11 +74,8 @@ pub(super) fn session_rows(admin: &AdminState) -> Vec<SessionRow> {
 }
 
 fn session_row(session: &SessionSummary) -> SessionRow {
-    let info = session
-        .caller
-        .client_info
-        .as_ref()
-        .and_then(|info| info.as_object());
+    let info = session.caller.client_info.as_ref();
+    let said = info.map(PeerName::of).unwrap_or_default();
     let began = i64::try_from(session.began)
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
@@ -91,8 +88,8 @@ fn session_row(session: &SessionSummary) -> SessionRow {
     SessionRow {
         id: session.id.clone(),
         client: ClientName {
-            name: client_text(info.as_ref(), "name"),
-            version: client_text(info.as_ref(), "version"),
+            name: said.name.as_deref().map(shown_text),
+            version: said.version.as_deref().map(shown_text),
         },
         principal: session.caller.principal.name.clone(),
         endpoint: endpoint_path(&session.endpoint),
@@ -108,9 +105,8 @@ fn session_row(session: &SessionSummary) -> SessionRow {
 }
 
 /// Returns a text that a client says of itself, in one line and cut.
-fn client_text(info: Option<&JsonObject>, key: &str) -> Option<String> {
-    let text = info?.get_string(key)?;
-    Some(logs::one_line(&text).chars().take(100).collect())
+fn shown_text(text: &str) -> String {
+    logs::one_line(text).chars().take(100).collect()
 }
 
 /// Describes the clients of the recent calls whose revision has no sessions, the last one to call

@@ -6,6 +6,7 @@
 
 mod case_fold;
 mod lenient;
+mod members;
 mod object;
 mod scanner;
 mod tokens;
@@ -21,6 +22,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use case_fold::is_lookalike;
 pub use lenient::ValueChange;
+pub use members::{MemberValue, or_default, or_null};
 pub use object::JsonObject;
 pub(crate) use object::{BorrowedKey, MEMBERS_MAX, ShallowObject};
 pub(crate) use scanner::JsonScanner;

@@ -69,6 +69,21 @@ pub struct ClientCapabilities {
     pub roots: bool,
 }
 
+impl ClientCapabilities {
+    /// Capabilities of a person at a terminal or a browser: both kinds of elicitation. Without a
+    /// model and folders, there is no sampling and there are no roots.
+    pub const ELICITATION: ClientCapabilities = ClientCapabilities {
+        sample: false,
+        sample_with_tools: false,
+        elicit_form: true,
+        elicit_url: true,
+        roots: false,
+    };
+    /// The same, as a client declares it.
+    pub const DECLARED_ELICITATION: RawJson =
+        RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#);
+}
+
 /// Filter of the log messages that a client gets with its results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFilter {
@@ -214,11 +229,35 @@ impl Call {
         })
     }
 
+    /// Creates a call of a tool. `arguments` are an object.
+    pub fn for_tool(name: &str, arguments: RawJson) -> Self {
+        let params = JsonObject::new()
+            .with("name", RawJson::string(name))
+            .with("arguments", arguments);
+        Call::new(McpMethod::CallTool, params)
+    }
+
+    /// Creates a call for a prompt. `arguments` are an object.
+    pub fn for_prompt(name: &str, arguments: Option<RawJson>) -> Self {
+        let params = JsonObject::new().with("name", RawJson::string(name));
+        let params = match arguments {
+            Some(arguments) => params.with("arguments", arguments),
+            None => params,
+        };
+        Call::new(McpMethod::GetPrompt, params)
+    }
+
+    /// Creates a call that reads a resource.
+    pub fn for_resource(uri: &str) -> Self {
+        let params = JsonObject::new().with("uri", RawJson::string(uri));
+        Call::new(McpMethod::ReadResource, params)
+    }
+
     /// Creates a call about a task.
     pub fn for_task(method: TaskMethod, id: &str) -> Self {
         Call::new(
             McpMethod::Task(method),
-            JsonObject::new().with("taskId", moongate_jsonrpc::json::RawJson::string(id)),
+            JsonObject::new().with("taskId", RawJson::string(id)),
         )
     }
 
@@ -319,6 +358,11 @@ impl ItemKind {
             ItemKind::Templates => "resourceTemplates",
             ItemKind::Prompts => "prompts",
         }
+    }
+
+    /// Returns the name of an item, or its URI, as its server wrote it.
+    pub fn key_of(self, item: &JsonObject) -> Option<ByteString> {
+        item.get_string(self.item_key())
     }
 
     /// Returns the member of an item that names it.

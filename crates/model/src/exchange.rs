@@ -34,6 +34,13 @@ pub struct Outcome {
     pub task: Option<Box<TaskState>>,
 }
 
+impl Outcome {
+    /// Returns true for the result of a tool that reports its own failure.
+    pub fn is_tool_error(&self) -> bool {
+        self.result.is_true("isError")
+    }
+}
+
 /// Permission to cache a result: for how long, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CacheHint {

@@ -6,8 +6,8 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::extends_protocol;
-use moongate_jsonrpc::json::{ByteString, JsonObject};
+use crate::{ShownQuestion, extends_protocol};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// Request for input from the client.
 #[derive(Clone, Debug)]
@@ -21,6 +21,50 @@ pub struct InputRequest {
     /// Way of the client's progress to the server. `None`: the server did not ask for any, or the
     /// client can send none.
     pub progress: Option<InputProgress>,
+}
+
+impl InputRequest {
+    /// Reads an elicitation as people see it.
+    pub fn shown(&self) -> ShownQuestion {
+        self.params.read_members()
+    }
+}
+
+/// Answer of a person to an elicitation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElicitationAction {
+    /// Agreement.
+    Accept,
+    /// Refusal.
+    Decline,
+    /// No decision.
+    Cancel,
+}
+
+impl ElicitationAction {
+    /// Returns the action with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Accept, Self::Decline, Self::Cancel]
+            .into_iter()
+            .find(|action| action.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Decline => "decline",
+            Self::Cancel => "cancel",
+        }
+    }
+
+    /// Builds the result for the server. `content` is the object that the person filled in.
+    pub fn result(self, content: Option<RawJson>) -> JsonObject {
+        let result = JsonObject::new().with("action", RawJson::string(self.name()));
+        match content {
+            Some(content) => result.with("content", content),
+            None => result,
+        }
+    }
 }
 
 /// Way of the client's progress on one input request: the params of each notification, with any

@@ -18,6 +18,7 @@ mod notification_stream;
 mod principal;
 mod server;
 mod server_choices;
+mod shown_members;
 mod task;
 mod upstream_state;
 
@@ -34,7 +35,7 @@ pub use exchange::{
     CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, StateHolder,
 };
 pub use extension_methods::extends_protocol;
-pub use input_request::{InputKind, InputProgress, InputRequest};
+pub use input_request::{ElicitationAction, InputKind, InputProgress, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
 pub use principal::{
@@ -42,5 +43,6 @@ pub use principal::{
 };
 pub use server::{ExtensionCheck, McpServer, ServerCapabilities, ServerDescription};
 pub use server_choices::{ServerStart, SharingMode};
+pub use shown_members::{ItemTexts, PeerName, ShownQuestion};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};
 pub use upstream_state::{UpstreamState, login_command, login_sentence};

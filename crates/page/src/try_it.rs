@@ -15,7 +15,7 @@ use super::text::{VisibleText, seconds};
 use super::view_query::segment;
 use moongate_form::read_form;
 use moongate_jsonrpc::json::JsonObject;
-use moongate_model::{InputKind, InputRequest};
+use moongate_model::{InputKind, InputRequest, ItemTexts};
 
 /// Tool that is tried.
 pub struct TriedTool {
@@ -58,11 +58,8 @@ pub fn missing(server: &str, tool: &str) -> Markup {
 pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
     let server = segment(&tried.server);
     let tool = segment(&tried.tool);
-    let schema = tried
-        .definition
-        .get_object("inputSchema")
-        .unwrap_or_default();
-    let description = tried.definition.get_string("description");
+    let texts: ItemTexts = tried.definition.read_members();
+    let schema = texts.input_schema.unwrap_or_default();
     html! {
         section id=(format!("try-{server}-{tool}")) data-try data-server=(tried.server) data-tool=(tried.tool) {
             h1 class="mono" {
@@ -73,9 +70,9 @@ pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
                 p class="orange" { "Clients do not see this tool because a config rule switches it \
                     off. Calls are refused." }
             }
-            @if let Some(text) = description {
+            @if let Some(text) = &texts.description {
                 details { summary { "What the server says about this \
-                    tool" } p class="prose" { (VisibleText(&text)) } }
+                    tool" } p class="prose" { (VisibleText(text)) } }
             }
             div class="try" {
                 // The server validates. A browser that checks as well could block values that it
@@ -154,14 +151,14 @@ fn repeat_lines(call: &RepeatedCall) -> Markup {
 
 /// Renders what a server asks.
 pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
-    let params = &request.params;
+    let shown = request.shown();
     let is_page = request.kind == InputKind::ElicitUrl;
     html! {
         form class="ask" method="post" data-call=(id) data-ask=(ask) novalidate {
             h2 { "The server asks" }
-            p class="prose" { (VisibleText(&member_text(params, "message"))) }
-            @if is_page { (page_link(&member_text(params, "url"))) }
-            @else { (render_form(&read_form(&params.get_object("requestedSchema").unwrap_or_default()))) }
+            p class="prose" { (VisibleText(&shown.message)) }
+            @if is_page { (page_link(&shown.url)) }
+            @else { (render_form(&read_form(&shown.requested_schema))) }
             div class="row" {
                 button class="btn main" { @if is_page { "I opened it" } @else { "Send" } }
                 button type="button" class="btn" data-answer="decline" { "Decline" }
@@ -169,11 +166,6 @@ pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
             }
         }
     }
-}
-
-fn member_text(object: &JsonObject, key: &str) -> String {
-    let text = object.get_string(key);
-    text.map(|text| text.to_string()).unwrap_or_default()
 }
 
 /// Renders the link of a URL elicitation. The host is bold, since it says who will read what is

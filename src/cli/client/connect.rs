@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::signals::StopSignals;
-use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::json::{JsonObject, or_default};
 use moongate_model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
 use moongate_telemetry::{Metrics, logs};
 use moongate_upstream::{ConnectIdentity, UpstreamConnection, UpstreamRuntime};
+use serde::Deserialize;
 
 use super::elicitation::UserPrompter;
 use super::output::VerbFailure;
@@ -163,13 +164,18 @@ impl VerbClient {
     }
 }
 
+/// Data of an error about missing capabilities.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CapabilityError {
+    #[serde(deserialize_with = "or_default")]
+    required_capabilities: Option<JsonObject>,
+}
+
 /// Returns a hint for a server that requires a capability which this client lacks.
 fn missing(error: &Error) -> Option<String> {
-    let required = error
-        .data
-        .as_ref()?
-        .as_object()?
-        .get_object("requiredCapabilities")?;
+    let data: CapabilityError = error.data.as_ref()?.as_object()?.read_members();
+    let required = data.required_capabilities?;
     let names: Vec<&str> = required.iter().map(|(name, _)| name.as_str()).collect();
     Some(match names.as_slice() {
         ["elicitation"] => {

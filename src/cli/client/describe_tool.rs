@@ -6,13 +6,21 @@
 use std::sync::Arc;
 
 use moongate_jsonrpc::json::{JsonObject, RawJson};
-use moongate_model::{Call, McpMethod};
+use moongate_model::{Call, ItemKind};
+use serde::Serialize;
 
 use super::connect::VerbClient;
+use super::render_content::first_text;
 
 /// Tools of an endpoint in search mode. All of them are listed there.
 const META_TOOLS: [&str; 3] = ["search_tools", DESCRIBE, "call_tool"];
 const DESCRIBE: &str = "describe_tool";
+
+/// Arguments of `describe_tool`.
+#[derive(Serialize)]
+struct DescribeArguments<'a> {
+    names: [&'a str; 1],
+}
 
 /// Answer of an endpoint in search mode.
 pub(super) enum DescribedTool {
@@ -35,32 +43,29 @@ pub(super) async fn describe(
     {
         return None;
     }
-    let names = RawJson::array([RawJson::string(name)].iter());
-    let params = JsonObject::new()
-        .with("name", RawJson::string(DESCRIBE))
-        .with("arguments", JsonObject::new().with("names", names).to_raw());
+    let arguments = RawJson::from_value(&DescribeArguments { names: [name] });
     let call = Call {
         definition: find_tool(listed, DESCRIBE).cloned(),
-        ..Call::new(McpMethod::CallTool, params)
+        ..Call::for_tool(DESCRIBE, arguments)
     };
     let outcome = client.finish_call(call).await.ok()?;
-    let block = outcome
-        .result
-        .get("content")?
-        .as_array()?
-        .into_iter()
-        .next()?;
-    let text = block.as_object()?.get_string("text")?;
-    let definition = JsonObject::parse(text.as_bytes().to_vec().into()).ok();
-    let definition = definition.filter(|tool| tool.get_string("name").as_deref() == Some(name));
+    let text = first_text(&outcome.result)?;
+    let definition = JsonObject::parse(text.clone().into()).ok();
+    let definition = definition.filter(|tool| is_named(tool, name));
     Some(match definition {
         Some(definition) => DescribedTool::Definition(Arc::new(definition)),
-        None => DescribedTool::Unknown(text.to_string()),
+        None => DescribedTool::Unknown(text),
     })
 }
 
-fn find_tool<'a>(listed: &'a [Arc<JsonObject>], name: &str) -> Option<&'a Arc<JsonObject>> {
-    listed
-        .iter()
-        .find(|tool| tool.get_string("name").as_deref() == Some(name))
+/// Finds a tool in a list by its name.
+pub(super) fn find_tool<'a>(
+    listed: &'a [Arc<JsonObject>],
+    name: &str,
+) -> Option<&'a Arc<JsonObject>> {
+    listed.iter().find(|tool| is_named(tool, name))
+}
+
+fn is_named(tool: &JsonObject, name: &str) -> bool {
+    ItemKind::Tools.key_of(tool).as_deref() == Some(name)
 }

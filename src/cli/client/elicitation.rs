@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{RpcError, code};
 use moongate_model::{
-    Caller, ClientCapabilities, InputKind, InputRequest, InputRequired, LogFilter, LogLevel,
-    Principal,
+    Caller, ClientCapabilities, ElicitationAction, InputKind, InputRequest, InputRequired,
+    LogFilter, LogLevel, Principal,
 };
 
 use super::form;
@@ -40,23 +40,22 @@ impl UserPrompter {
     /// Returns the capabilities to declare.
     pub(super) fn capabilities(&self) -> RawJson {
         match self.terminal {
-            Some(_) => RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#),
+            Some(_) => ClientCapabilities::DECLARED_ELICITATION,
             None => RawJson::literal("{}"),
         }
     }
 
     /// Returns the caller for all calls of the verb.
     pub(super) fn caller(&self) -> Arc<Caller> {
-        let can = self.terminal.is_some();
+        let capabilities = match self.terminal {
+            Some(_) => ClientCapabilities::ELICITATION,
+            None => ClientCapabilities::default(),
+        };
         Arc::new(Caller {
             principal: Arc::new(Principal::new("command line", 0, [0; 16])),
             session: None,
             declared_capabilities: self.capabilities(),
-            capabilities: ClientCapabilities {
-                elicit_form: can,
-                elicit_url: can,
-                ..ClientCapabilities::default()
-            },
+            capabilities,
             client_info: Some(moongate_protocol::gateway_info()),
             log_filter: LogFilter::AtLeast(LOG_LEVEL),
             revision: "",
@@ -95,14 +94,11 @@ impl UserPrompter {
             });
         }
         let Some(terminal) = &self.terminal else {
-            let message = question
-                .params
-                .get_string("message")
-                .unwrap_or_else(|| ByteString::literal(""));
+            let message = question.shown().message;
             print_message(&format!(
                 "{server} asks, but without a terminal nobody can answer; declined: {message}"
             ));
-            return Ok(form::input_response("decline"));
+            return Ok(ElicitationAction::Decline.result(None));
         };
         let _turn = terminal.lock().await;
         let server = server.to_owned();
@@ -118,6 +114,6 @@ impl UserPrompter {
         });
         Ok(asked
             .await
-            .unwrap_or_else(|_| form::input_response("cancel")))
+            .unwrap_or_else(|_| ElicitationAction::Cancel.result(None)))
     }
 }

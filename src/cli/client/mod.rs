@@ -26,14 +26,14 @@ use std::sync::Arc;
 use arguments::CallArguments;
 use clap::{Args, Subcommand, ValueEnum};
 use connect::VerbClient;
-use describe_tool::{DescribedTool, describe};
+use describe_tool::{DescribedTool, describe, find_tool};
 use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
 
 use crate::cli::process::{report_error, runtime};
 use moongate_config::nearest;
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Call, ItemKind, McpMethod, Outcome};
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::{Call, ItemKind, ItemTexts, Outcome};
 
 pub(super) use probe::{ProbeOutcome, probe_command, probe_settings, probe_url, probe_with};
 pub(super) use target::remote;
@@ -222,12 +222,8 @@ async fn call_tool(
         (Err(failure), CallArguments::Pairs(_)) => return Err(failure),
         (listed, _) => listed.unwrap_or_default(),
     };
-    let definition = tools
-        .iter()
-        .find(|tool| tool.get_string("name").as_deref() == Some(&args.name))
-        .cloned();
-    let (definition, unknown) = match definition {
-        Some(definition) => (Some(definition), None),
+    let (definition, unknown) = match find_tool(&tools, &args.name) {
+        Some(definition) => (Some(definition.clone()), None),
         None => match describe(client, &tools, &args.name).await {
             Some(DescribedTool::Definition(definition)) => (Some(definition), None),
             Some(DescribedTool::Unknown(text)) => (None, Some(text)),
@@ -236,14 +232,11 @@ async fn call_tool(
     };
     let input = definition
         .as_ref()
-        .and_then(|tool| tool.get_object("inputSchema"));
+        .and_then(|tool| tool.read_members::<ItemTexts>().input_schema);
     let arguments = given.typed(input.as_ref())?.unwrap_or_else(JsonObject::new);
-    let params = JsonObject::new()
-        .with("name", RawJson::string(&args.name))
-        .with("arguments", arguments.to_raw());
     let call = Call {
         definition: definition.clone(),
-        ..Call::new(McpMethod::CallTool, params)
+        ..Call::for_tool(&args.name, arguments.to_raw())
     };
     let outcome = match client.finish_call(call).await {
         Ok(outcome) => outcome,
@@ -255,10 +248,7 @@ async fn call_tool(
     };
     // A tool's own failure is a successful call with `isError`, so the result is shown first.
     show(&outcome, args.format, render_content::tool_result)?;
-    let is_error = outcome
-        .result
-        .get("isError")
-        .is_some_and(|raw| &raw.bytes()[..] == b"true");
+    let is_error = outcome.is_tool_error();
     if is_error {
         print_message(&format!(
             "error: the tool {} reports that it failed",
@@ -302,13 +292,10 @@ async fn missing_tool(
 
 async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
     connect::with_client(&args.target, async |client: &VerbClient| {
-        let mut params = JsonObject::new().with("name", RawJson::string(&args.name));
         // All arguments of a prompt are strings.
-        if let Some(arguments) = given.typed(None)? {
-            params.set(ByteString::literal("arguments"), arguments.to_raw());
-        }
+        let arguments = given.typed(None)?.map(|arguments| arguments.to_raw());
         let outcome = client
-            .finish_call(Call::new(McpMethod::GetPrompt, params))
+            .finish_call(Call::for_prompt(&args.name, arguments))
             .await?;
         show(&outcome, args.format, render_content::prompt_result)?;
         Ok(ExitCode::SUCCESS)
@@ -318,10 +305,7 @@ async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFail
 
 async fn read(args: &ReadArgs) -> Result<ExitCode, VerbFailure> {
     connect::with_client(&args.target, async |client: &VerbClient| {
-        let params = JsonObject::new().with("uri", RawJson::string(&args.uri));
-        let outcome = client
-            .finish_call(Call::new(McpMethod::ReadResource, params))
-            .await?;
+        let outcome = client.finish_call(Call::for_resource(&args.uri)).await?;
         show(&outcome, args.format, render_content::read_result)?;
         Ok(ExitCode::SUCCESS)
     })
@@ -344,7 +328,7 @@ fn unlisted(name: &str, tools: &[Arc<JsonObject>]) -> String {
     // The name may lack the gateway's prefix, or be mistyped.
     let names: Vec<ByteString> = tools
         .iter()
-        .filter_map(|tool| tool.get_string("name"))
+        .filter_map(|tool| ItemKind::Tools.key_of(tool))
         .collect();
     let names: Vec<&str> = names.iter().map(ByteString::as_str).collect();
     match names

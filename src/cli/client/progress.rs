@@ -5,11 +5,34 @@
 
 use tokio::task::JoinSet;
 
-use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::json::{JsonObject, RawJson, or_default, or_null};
 use moongate_model::{Error, Exchange, ExchangeEvent, LogFilter, LogLevel, Notification, Outcome};
+use serde::Deserialize;
 
 use super::elicitation::{LOG_LEVEL, UserPrompter};
 use super::output::print_message;
+
+/// Params of a progress notification. The numbers stay as they were written.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProgressParams {
+    #[serde(deserialize_with = "or_null")]
+    progress: Option<RawJson>,
+    #[serde(deserialize_with = "or_null")]
+    total: Option<RawJson>,
+    #[serde(deserialize_with = "or_default")]
+    message: Option<String>,
+}
+
+/// Params of a log message.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LogParams {
+    #[serde(deserialize_with = "or_default")]
+    logger: Option<String>,
+    #[serde(deserialize_with = "or_null")]
+    data: Option<RawJson>,
+}
 
 /// Follows the call to its end.
 ///
@@ -45,33 +68,34 @@ fn print_notification(notice: &Notification) {
 
 /// Formats progress: `progress 1/3: step 1 of 3`.
 fn progress(params: &JsonObject) -> String {
-    let done = number(params, "progress").unwrap_or_default();
-    let total = number(params, "total")
+    let params: ProgressParams = params.read_members();
+    let done = number(params.progress).unwrap_or_default();
+    let total = number(params.total)
         .map(|total| format!("/{total}"))
         .unwrap_or_default();
     let message = params
-        .get_string("message")
+        .message
         .map(|message| format!(": {message}"))
         .unwrap_or_default();
     format!("progress {done}{total}{message}")
 }
 
 /// Returns a number as the server wrote it.
-fn number(params: &JsonObject, key: &str) -> Option<String> {
-    params
-        .get(key)
+fn number(value: Option<RawJson>) -> Option<String> {
+    value
         .filter(|raw| raw.parse_as::<f64>().is_ok())
         .map(|raw| format!("{raw:?}"))
 }
 
 /// Formats a log message: `info (logger): text`.
 fn log(level: Option<LogLevel>, params: &JsonObject) -> String {
+    let params: LogParams = params.read_members();
     let level = level.map_or("log", LogLevel::name);
     let logger = params
-        .get_string("logger")
+        .logger
         .map(|logger| format!(" ({logger})"))
         .unwrap_or_default();
-    let data = params.get("data").cloned().unwrap_or(RawJson::NULL);
+    let data = params.data.unwrap_or(RawJson::NULL);
     let data = data
         .as_text()
         .map_or_else(|| format!("{data:?}"), |text| text.to_string());

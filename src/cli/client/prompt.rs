@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use moongate_form::schema::{self, SchemaArgument};
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::ItemKind;
+use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_model::{ItemKind, ItemTexts};
 
 use super::output::without_control_characters;
 use super::switched_off::SwitchedOffTools;
@@ -64,22 +64,19 @@ fn section(kind: ItemKind, items: &[Arc<JsonObject>], instructions: Option<&str>
 }
 
 fn item(out: &mut String, kind: ItemKind, item: &JsonObject) {
-    let key = item
-        .get_string(kind.item_key())
-        .unwrap_or_else(|| ByteString::literal(""));
+    let texts: ItemTexts = item.read_members();
+    let key = kind.key_of(item);
+    let key = key.as_deref().unwrap_or_default();
     // A name is a server's text: a line break in it would end the heading and start a paragraph.
     out.push_str(&format!("## {}\n", key.replace('\n', " ")));
-    let described = item
-        .get_string("description")
-        .or_else(|| item.get_string("title"));
-    if let Some(description) = described {
-        paragraph(out, &description);
+    if let Some(description) = texts.about() {
+        paragraph(out, description);
     }
     let arguments = match kind {
-        ItemKind::Tools => schema::arguments(&item.get_object("inputSchema").unwrap_or_default()),
+        ItemKind::Tools => schema::arguments(&texts.input_schema.unwrap_or_default()),
         ItemKind::Prompts => schema::prompt_arguments(item),
         ItemKind::Resources | ItemKind::Templates => {
-            if let Some(mime) = item.get_string("mimeType") {
+            if let Some(mime) = texts.mime_type {
                 paragraph(out, &format!("Type: {mime}"));
             }
             return;

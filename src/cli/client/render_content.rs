@@ -3,116 +3,152 @@
 //! Does not write to stdout (`output.rs`). Invariant: no block is left out. Content that cannot be
 //! shown is named with its type and size.
 
-use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::json::{JsonObject, RawJson, or_default, or_null};
+use serde::Deserialize;
+
+/// Result of a tool.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ToolResult {
+    #[serde(deserialize_with = "or_default")]
+    content: Vec<RawJson>,
+    #[serde(deserialize_with = "or_null")]
+    structured_content: Option<RawJson>,
+}
+
+/// Result of a prompt.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PromptResult {
+    #[serde(deserialize_with = "or_default")]
+    messages: Vec<RawJson>,
+}
+
+/// Message of a prompt.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PromptMessage {
+    #[serde(deserialize_with = "or_default")]
+    role: Option<String>,
+    #[serde(deserialize_with = "or_null")]
+    content: Option<RawJson>,
+}
+
+/// Result of reading a resource.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ReadResult {
+    #[serde(deserialize_with = "or_default")]
+    contents: Vec<RawJson>,
+}
+
+/// Contents of a resource.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ResourceContents {
+    #[serde(deserialize_with = "or_default")]
+    uri: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    mime_type: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    text: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    blob: Option<String>,
+}
+
+/// Block of content, with the members of all types.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContentBlock {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    kind: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    mime_type: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    text: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    data: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    size: Option<usize>,
+    #[serde(deserialize_with = "or_default")]
+    uri: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    resource: JsonObject,
+}
 
 /// Renders the result of a tool.
 pub(super) fn tool_result(result: &JsonObject) -> String {
-    let blocks = items(result, "content");
+    let result: ToolResult = result.read_members();
     // Servers SHOULD repeat structured content as text, but some do not.
-    match result
-        .get("structuredContent")
-        .filter(|_| blocks.is_empty())
-    {
-        Some(structured) => ended(format!("{structured:?}")),
-        None => blocks.iter().map(|raw| ended(block(raw))).collect(),
+    match result.structured_content {
+        Some(structured) if result.content.is_empty() => ended(format!("{structured:?}")),
+        _ => result.content.iter().map(|raw| ended(block(raw))).collect(),
     }
+}
+
+/// Returns the text of the first block of a tool's result, if it has one.
+pub(super) fn first_text(result: &JsonObject) -> Option<String> {
+    let result: ToolResult = result.read_members();
+    let block: ContentBlock = result.content.first()?.as_object()?.read_members();
+    block.text
 }
 
 /// Renders a prompt: each message under its role.
 pub(super) fn prompt_result(result: &JsonObject) -> String {
-    items(result, "messages")
-        .iter()
-        .map(message)
-        .collect::<Vec<_>>()
-        .join("\n")
+    let result: PromptResult = result.read_members();
+    let messages: Vec<String> = result.messages.iter().map(message).collect();
+    messages.join("\n")
 }
 
 fn message(raw: &RawJson) -> String {
-    let message = raw.as_object().unwrap_or_default();
-    let role = message
-        .get_string("role")
-        .unwrap_or_else(|| ByteString::literal("unknown"));
-    let content = message.get("content").map(block).unwrap_or_default();
+    let message: PromptMessage = raw.as_object().unwrap_or_default().read_members();
+    let role = message.role.as_deref().unwrap_or("unknown");
+    let content = message.content.as_ref().map(block).unwrap_or_default();
     format!("[{role}]\n{}", ended(content))
 }
 
 /// Renders the contents of a resource.
 pub(super) fn read_result(result: &JsonObject) -> String {
-    items(result, "contents")
-        .iter()
-        .map(resource_content)
-        .collect()
+    let result: ReadResult = result.read_members();
+    result.contents.iter().map(resource_content).collect()
 }
 
 fn resource_content(raw: &RawJson) -> String {
-    let content = raw.as_object().unwrap_or_default();
-    match content.get_string("text") {
-        Some(text) => ended(text.to_string()),
-        None => ended(embedded("blob", &content)),
+    let content: ResourceContents = raw.as_object().unwrap_or_default().read_members();
+    match content.text {
+        Some(text) => ended(text),
+        None => ended(embedded("blob", content)),
     }
 }
 
-fn items(result: &JsonObject, member: &str) -> Vec<RawJson> {
-    result
-        .get(member)
-        .and_then(RawJson::as_array)
-        .unwrap_or_default()
-}
-
 fn block(raw: &RawJson) -> String {
-    let block = raw.as_object().unwrap_or_default();
-    let kind = block
-        .get_string("type")
-        .unwrap_or_else(|| ByteString::literal("unknown"));
-    let mime = block.get_string("mimeType");
-    match kind.as_str() {
-        "text" => block
-            .get_string("text")
-            .unwrap_or_else(|| ByteString::literal(""))
-            .to_string(),
-        "image" | "audio" => line(
-            &kind,
-            mime,
-            block.get_string("data").map(|data| decoded(&data)),
-            None,
-        ),
-        "resource_link" => line(
-            &kind,
-            mime,
-            block.get("size").and_then(|size| size.parse_as().ok()),
-            block.get_string("uri"),
-        ),
-        "resource" => embedded(
-            "resource",
-            &block.get_object("resource").unwrap_or_default(),
-        ),
+    let block: ContentBlock = raw.as_object().unwrap_or_default().read_members();
+    let kind = block.kind.as_deref().unwrap_or("unknown");
+    match kind {
+        "text" => block.text.unwrap_or_default(),
+        "image" | "audio" => {
+            let size = block.data.as_deref().map(decoded);
+            line(kind, block.mime_type, size, None)
+        }
+        "resource_link" => line(kind, block.mime_type, block.size, block.uri),
+        "resource" => embedded(kind, block.resource.read_members()),
         // Unknown types get a line, too: later revisions add some.
-        _ => line(&kind, mime, Some(raw.bytes().len()), None),
+        _ => line(kind, block.mime_type, Some(raw.bytes().len()), None),
     }
 }
 
 /// Returns a line about an embedded resource.
-fn embedded(kind: &str, content: &JsonObject) -> String {
-    let text = content.get_string("text").map(|text| text.len());
-    let size = text.or_else(|| content.get_string("blob").map(|data| decoded(&data)));
-    line(
-        kind,
-        content.get_string("mimeType"),
-        size,
-        content.get_string("uri"),
-    )
+fn embedded(kind: &str, content: ResourceContents) -> String {
+    let text = content.text.as_deref().map(str::len);
+    let size = text.or_else(|| content.blob.as_deref().map(decoded));
+    line(kind, content.mime_type, size, content.uri)
 }
 
-fn line(
-    kind: &str,
-    mime: Option<ByteString>,
-    size: Option<usize>,
-    uri: Option<ByteString>,
-) -> String {
+fn line(kind: &str, mime: Option<String>, size: Option<usize>, uri: Option<String>) -> String {
     let mut about: Vec<String> = Vec::new();
-    about.extend(mime.map(|mime| mime.to_string()));
+    about.extend(mime);
     about.extend(size.map(|size| format!("{size} bytes")));
-    about.extend(uri.map(|uri| uri.to_string()));
+    about.extend(uri);
     let about = if about.is_empty() {
         String::new()
     } else {

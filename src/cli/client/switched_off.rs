@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use moongate_api::{GatewayStatus, ItemState, ServerItems};
 use moongate_jsonrpc::json::JsonObject;
+use moongate_model::ItemKind;
 
 use crate::cli::admin::AdminClient;
 
@@ -30,7 +31,7 @@ pub(super) async fn find(
 ) -> Vec<SwitchedOffTools> {
     let names: Vec<String> = listed
         .iter()
-        .filter_map(|tool| tool.get_string("name"))
+        .filter_map(|tool| ItemKind::Tools.key_of(tool))
         .map(|name| name.to_string())
         .collect();
     tokio::time::timeout(TIMEOUT, ask(admin, only, &names))

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use moongate_form::schema::{self, SchemaArgument};
-use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::ItemKind;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{ItemKind, ItemTexts};
 use moongate_telemetry::plain_text::readable_line;
 
 /// Maximum width of a cell between the first and the last.
@@ -36,31 +36,21 @@ fn list(kind: ItemKind, items: &[Arc<JsonObject>]) -> String {
 }
 
 fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
-    let described = item
-        .get_string("description")
-        .or_else(|| item.get_string("title"));
-    let description = described
-        .as_ref()
-        .map(ByteString::to_string)
-        .unwrap_or_default();
-    let key = text_of(item, kind.item_key());
+    let texts: ItemTexts = item.read_members();
+    let description = texts.about().unwrap_or_default().to_owned();
+    let key = kind.key_of(item);
+    let key = key.as_deref().unwrap_or_default().to_owned();
     match kind {
         ItemKind::Tools => {
-            let schema = item.get_object("inputSchema").unwrap_or_default();
+            let schema = texts.input_schema.unwrap_or_default();
             vec![key, names(&schema::arguments(&schema)), description]
         }
         ItemKind::Prompts => vec![key, names(&schema::prompt_arguments(item)), description],
         ItemKind::Resources | ItemKind::Templates => {
-            let name = text_of(item, "name");
-            vec![key, text_of(item, "mimeType"), name, description]
+            let mime = texts.mime_type.unwrap_or_default();
+            vec![key, mime, texts.name.unwrap_or_default(), description]
         }
     }
-}
-
-fn text_of(item: &JsonObject, key: &str) -> String {
-    item.get_string(key)
-        .map(|text| text.to_string())
-        .unwrap_or_default()
 }
 
 /// Formats names of arguments: `a b [c]`, with optional ones in brackets.

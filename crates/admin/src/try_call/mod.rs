@@ -14,6 +14,7 @@ use axum::extract::{Path, Request};
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_state::AdminState;
@@ -22,16 +23,40 @@ use crate::json_body::read_json;
 use crate::key_check::AccessGrant;
 use crate::operator_check::Operator;
 use moongate_api::ActionReport;
-use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::json::{JsonObject, RawJson, or_default, or_null};
 use moongate_listener::json_response;
 use moongate_model::{
-    Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, McpServer, Principal,
+    Call, Caller, ClientCapabilities, ElicitationAction, LogFilter, LogLevel, McpServer, Principal,
 };
 
 use running::TryAnswer;
 
 /// Longest body of a request, in bytes.
 const BODY_MAX: usize = 1 << 20;
+
+/// Body of `POST /api/v1/try`: `moongate_api::TryRequest`, with the bytes of its arguments.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StartBody {
+    #[serde(deserialize_with = "or_default")]
+    server: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    tool: Option<String>,
+    #[serde(deserialize_with = "or_null")]
+    arguments: Option<RawJson>,
+}
+
+/// Body of `POST /api/v1/try/{id}/answer`: `moongate_api::TryReply`, with the bytes of its content.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AnswerBody {
+    #[serde(deserialize_with = "or_default")]
+    ask: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    action: String,
+    #[serde(deserialize_with = "or_null")]
+    content: Option<RawJson>,
+}
 
 /// Handles `POST /api/v1/try`.
 pub(super) async fn start(
@@ -43,13 +68,15 @@ pub(super) async fn start(
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let (Some(server), Some(tool)) = (body.get_string("server"), body.get_string("tool")) else {
+    let StartBody {
+        server: Some(server),
+        tool: Some(tool),
+        arguments,
+    } = body.read_members()
+    else {
         return bad_request("`server` and `tool` must be strings");
     };
-    let arguments = body
-        .get("arguments")
-        .cloned()
-        .unwrap_or_else(|| JsonObject::new().to_raw());
+    let arguments = arguments.unwrap_or(RawJson::literal("{}"));
     if !arguments.is_object() {
         return bad_request("`arguments` must be an object");
     }
@@ -62,12 +89,9 @@ pub(super) async fn start(
         let message = "Four operator calls are already running; stop one or wait until one ends";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_calls", message);
     };
-    let params = JsonObject::new()
-        .with("name", RawJson::string(&tool))
-        .with("arguments", arguments);
     let call = Call {
         progress: true,
-        ..Call::new(McpMethod::CallTool, params)
+        ..Call::for_tool(&tool, arguments)
     };
     // The stream finds the record of its own call by this instant.
     let received = call.received;
@@ -92,27 +116,20 @@ pub(super) async fn answer(
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
-    let body = match read_object(&admin, request).await {
-        Ok(body) => body,
+    let body: AnswerBody = match read_object(&admin, request).await {
+        Ok(body) => body.read_members(),
         Err(refused) => return refused,
     };
-    let action = body.get_string("action");
-    let action = match action.as_deref() {
-        Some("accept") => "accept",
-        Some("decline") => "decline",
-        Some("cancel") => "cancel",
-        _ => return bad_request("`action` must be accept, decline or cancel"),
+    let Some(action) = ElicitationAction::from_name(&body.action) else {
+        return bad_request("`action` must be accept, decline or cancel");
     };
-    let mut result = JsonObject::new().with("action", RawJson::string(action));
     // Only with `accept`: people may have typed a secret before they decline.
-    if let Some(content) = body.get("content").filter(|_| action == "accept") {
-        if !content.is_object() {
-            return bad_request("`content` must be an object");
-        }
-        result.set("content", content.clone());
+    let content = body.content.filter(|_| action == ElicitationAction::Accept);
+    if content.as_ref().is_some_and(|content| !content.is_object()) {
+        return bad_request("`content` must be an object");
     }
-    let ask = body.get_string("ask");
-    if ask.is_some_and(|ask| {
+    let result = action.result(content);
+    if body.ask.is_some_and(|ask| {
         admin
             .operator_calls
             .answer(&id, TryAnswer { ask: &ask, result })
@@ -156,12 +173,8 @@ fn operator() -> Arc<Caller> {
         principal: Arc::new(Principal::operator()),
         session: None,
         // No sampling and no roots: the page has neither a model nor folders to offer.
-        declared_capabilities: RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#),
-        capabilities: ClientCapabilities {
-            elicit_form: true,
-            elicit_url: true,
-            ..ClientCapabilities::default()
-        },
+        declared_capabilities: ClientCapabilities::DECLARED_ELICITATION,
+        capabilities: ClientCapabilities::ELICITATION,
         client_info: Some(moongate_protocol::gateway_info()),
         log_filter: LogFilter::AtLeast(LogLevel::Debug),
         revision: moongate_protocol::SUPPORTED

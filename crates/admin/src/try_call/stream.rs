@@ -195,11 +195,10 @@ impl TryStream {
                     Ok(text) if text.len() <= RESULT_MAX => done.result = Some(text.to_owned()),
                     _ => done.error = Some(format!("The result has more than {RESULT_MAX} bytes")),
                 }
-                let is_error = outcome
-                    .result
-                    .get("isError")
-                    .is_some_and(|raw| raw.bytes() == "true");
-                if is_error { "tool_error" } else { "ok" }
+                match outcome.is_tool_error() {
+                    true => "tool_error",
+                    false => "ok",
+                }
             }
             Err(error) => {
                 done.error = Some(reason(error));

@@ -10,7 +10,7 @@ use std::io::{BufRead, Write};
 
 use moongate_form::{FieldKind, read_form};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{InputKind, InputRequest};
+use moongate_model::{ElicitationAction, InputKind, InputRequest, ShownQuestion};
 
 use super::output::without_control_characters;
 
@@ -31,11 +31,6 @@ impl From<std::io::Error> for FormAborted {
     }
 }
 
-/// Returns a response without contents.
-pub(super) fn input_response(action: &'static str) -> JsonObject {
-    JsonObject::new().with("action", RawJson::string(action))
-}
-
 /// Asks the user. Returns the result for the server.
 pub(super) fn prompt_user(
     input: &mut impl BufRead,
@@ -44,18 +39,17 @@ pub(super) fn prompt_user(
     question: &InputRequest,
 ) -> JsonObject {
     let mut terminal = FormTerminal { input, output };
+    let shown = question.shown();
     let asked = match question.kind {
-        InputKind::ElicitUrl => terminal
-            .page(server, &question.params)
-            .map(|()| input_response("accept")),
+        InputKind::ElicitUrl => terminal.page(server, &shown).map(|()| None),
         _ => terminal
-            .form(server, &question.params)
-            .map(|form| input_response("accept").with("content", form.to_raw())),
+            .form(server, &shown)
+            .map(|form| Some(form.to_raw())),
     };
     match asked {
-        Ok(accepted) => accepted,
-        Err(FormAborted::Decline) => input_response("decline"),
-        Err(FormAborted::Cancel) => input_response("cancel"),
+        Ok(content) => ElicitationAction::Accept.result(content),
+        Err(FormAborted::Decline) => ElicitationAction::Decline.result(None),
+        Err(FormAborted::Cancel) => ElicitationAction::Cancel.result(None),
     }
 }
 
@@ -65,11 +59,10 @@ struct FormTerminal<'a, I, O> {
 }
 
 impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
-    fn form(&mut self, server: &str, params: &JsonObject) -> Result<JsonObject, FormAborted> {
-        self.open(server, params)?;
-        let schema = params.get_object("requestedSchema").unwrap_or_default();
+    fn form(&mut self, server: &str, asked: &ShownQuestion) -> Result<JsonObject, FormAborted> {
+        self.open(server, &asked.message)?;
         let mut form = JsonObject::new();
-        if let FieldKind::Object { fields, .. } = read_form(&schema).kind {
+        if let FieldKind::Object { fields, .. } = read_form(&asked.requested_schema).kind {
             for field in fields {
                 let name = ByteString::from(&*field.name);
                 if let Some(value) = self.field(&FieldPrompt::new(field))? {
@@ -83,13 +76,10 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
         }
     }
 
-    fn page(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
-        self.open(server, params)?;
-        let text = params
-            .get_string("url")
-            .unwrap_or_else(|| ByteString::literal(""));
+    fn page(&mut self, server: &str, asked: &ShownQuestion) -> Result<(), FormAborted> {
+        self.open(server, &asked.message)?;
         // The parsed URL shows look-alike letters of a host in punycode.
-        let url = url::Url::parse(&text).map_err(|_| FormAborted::Cancel)?;
+        let url = url::Url::parse(&asked.url).map_err(|_| FormAborted::Cancel)?;
         // 2025-11-25/client/elicitation.mdx: clients "MUST show the full URL to the user for
         // examination before consent", and "MUST NOT open the URL without explicit consent from the
         // user".
@@ -101,15 +91,12 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
         }
     }
 
-    fn open(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
-        let message = params
-            .get_string("message")
-            .unwrap_or_else(|| ByteString::literal(""));
+    fn open(&mut self, server: &str, message: &str) -> Result<(), FormAborted> {
         Ok(writeln!(
             self.output,
             "{} asks (Ctrl-D cancels): {}",
             without_control_characters(server),
-            without_control_characters(&message)
+            without_control_characters(message)
         )?)
     }
 
