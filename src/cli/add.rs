@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::add_probe::{self, ProbeVerdict};
@@ -291,9 +292,11 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
     }
     let new = new_servers(&rows).into_iter().map(|server| {
         let mut settings = written_settings(&server.settings);
-        if args.off {
-            settings.insert("enabled".to_owned(), json!(false));
-        }
+        let given = GivenSettings {
+            enabled: args.off.then_some(false),
+            ..GivenSettings::default()
+        };
+        settings.extend(given.into_settings());
         NewServer {
             name: server.name.clone(),
             settings,
@@ -311,6 +314,42 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
     Ok(NewServers { servers, code })
 }
 
+/// Settings that the words and flags give, in the order that they are written in.
+#[derive(Default, Serialize)]
+struct GivenSettings<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    args: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<&'a str>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    headers: Map<String, Value>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    env: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<AllowedTools<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+}
+
+/// Table `tools` of a server.
+#[derive(Serialize)]
+struct AllowedTools<'a> {
+    allow: &'a [String],
+}
+
+impl GivenSettings<'_> {
+    fn into_settings(self) -> Map<String, Value> {
+        match json!(self) {
+            Value::Object(settings) => settings,
+            _ => Map::new(),
+        }
+    }
+}
+
 /// Returns the server that the words and flags describe.
 fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     let popular = popular_server(&args.name).filter(|_| is_popular(args));
@@ -320,29 +359,36 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
                 .to_owned(),
         );
     }
-    let mut settings = match popular {
-        Some(popular) => popular.settings(&popular_arguments(popular, &args.targets)?)?,
-        None => target(args)?,
+    let (mut settings, target) = match popular {
+        Some(popular) => {
+            let arguments = popular_arguments(popular, &args.targets)?;
+            (popular.settings(&arguments)?, GivenSettings::default())
+        }
+        None => (Map::new(), target(args)?),
     };
-    let form = match settings.contains_key("url") {
+    let has_url = target.url.is_some() || popular.is_some_and(|popular| popular.url.is_some());
+    let form = match has_url {
         true => AddForm::Url,
         false => AddForm::Command,
     };
     form.reject_foreign_flags(args)?;
-    set_transport(&mut settings, form, args)?;
+    let transport = written_transport(form, args)?;
     let bearer = args
         .bearer_token_env_var
         .iter()
         .map(|name| format!("Authorization: Bearer ${{{name}}}"));
     let headers: Vec<String> = args.headers.iter().cloned().chain(bearer).collect();
-    insert_pairs(&mut settings, "headers", &headers, ':')?;
-    insert_pairs(&mut settings, "env", &args.env, '=')?;
-    if !args.only.is_empty() {
-        settings.insert("tools".to_owned(), json!({ "allow": args.only }));
-    }
-    if args.off {
-        settings.insert("enabled".to_owned(), json!(false));
-    }
+    // A popular server may have a header already.
+    let known = settings.get("headers").and_then(Value::as_object);
+    let given = GivenSettings {
+        transport,
+        headers: with_pairs(known.cloned().unwrap_or_default(), &headers, ':')?,
+        env: with_pairs(Map::new(), &args.env, '=')?,
+        tools: (!args.only.is_empty()).then_some(AllowedTools { allow: &args.only }),
+        enabled: args.off.then_some(false),
+        ..target
+    };
+    settings.extend(given.into_settings());
     if let Some(key) = popular
         .and_then(|popular| popular.key.as_ref())
         .filter(|_| args.headers.is_empty())
@@ -361,22 +407,15 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     Ok(NewServer { name, settings })
 }
 
-/// Writes the transport, unless it is the one that is found anyway.
-fn set_transport(
-    settings: &mut Map<String, Value>,
-    form: AddForm,
-    args: &AddArgs,
-) -> Result<(), String> {
+/// Returns the transport to write: none if it is the one that is found anyway.
+fn written_transport(form: AddForm, args: &AddArgs) -> Result<Option<&str>, String> {
     match (form, args.transport.as_deref()) {
         // By default the gateway also finds a server that has only HTTP+SSE. Claude Code names the
         // transport of commands.
         (_, None)
         | (AddForm::Url, Some("http" | "streamable-http"))
-        | (AddForm::Command, Some("stdio")) => Ok(()),
-        (AddForm::Url, Some(transport @ ("sse" | "ws"))) => {
-            settings.insert("transport".to_owned(), json!(transport));
-            Ok(())
-        }
+        | (AddForm::Command, Some("stdio")) => Ok(None),
+        (AddForm::Url, transport @ Some("sse" | "ws")) => Ok(transport),
         (AddForm::Url, Some(other)) => Err(format!("--transport {other:?}: use http, sse or ws")),
         (_, Some(_)) => Err(form.refusal_of("--transport")),
     }
@@ -429,8 +468,7 @@ fn command_with_name(args: &AddArgs) -> Option<String> {
 }
 
 /// Returns the settings of a URL or a command.
-fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
-    let mut settings = Map::new();
+fn target(args: &AddArgs) -> Result<GivenSettings<'_>, String> {
     let name = &args.name;
     if let Some(command) = command_with_name(args) {
         return Err(format!("a name comes before the URL: `{command}`"));
@@ -444,30 +482,26 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
             if let Some(more) = args.targets.get(1) {
                 return Err(format!("unexpected {more:?}: a server has one URL"));
             }
-            settings.insert("url".to_owned(), json!(url));
+            Ok(GivenSettings {
+                url: Some(url),
+                ..GivenSettings::default()
+            })
         }
-        (Some(word), _) => {
-            return Err(format!(
-                "{word:?} is not a URL; a command goes after `--`: moongate add {name} -- {word} \
-                 …{}",
-                suggest(name)
-            ));
-        }
-        (None, Some((command, rest))) => {
-            settings.insert("command".to_owned(), json!(command));
-            if !rest.is_empty() {
-                settings.insert("args".to_owned(), json!(rest));
-            }
-        }
-        (None, None) => {
-            return Err(format!(
-                "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} \
-                 -- npx -y …`){}",
-                suggest(name)
-            ));
-        }
+        (Some(word), _) => Err(format!(
+            "{word:?} is not a URL; a command goes after `--`: moongate add {name} -- {word} …{}",
+            suggest(name)
+        )),
+        (None, Some((command, rest))) => Ok(GivenSettings {
+            command: Some(command),
+            args: rest,
+            ..GivenSettings::default()
+        }),
+        (None, None) => Err(format!(
+            "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} -- \
+             npx -y …`){}",
+            suggest(name)
+        )),
     }
-    Ok(settings)
 }
 
 /// Names the popular server that a word may mean.
@@ -486,18 +520,12 @@ fn suggest(word: &str) -> String {
     }
 }
 
-fn insert_pairs(
-    settings: &mut Map<String, Value>,
-    key: &str,
+/// Adds names with their values to a table.
+fn with_pairs(
+    mut table: Map<String, Value>,
     pairs: &[String],
     separator: char,
-) -> Result<(), String> {
-    // The table of a popular server may have a header already.
-    let mut table = settings
-        .get(key)
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+) -> Result<Map<String, Value>, String> {
     let mut given: Vec<&str> = Vec::new();
     for pair in pairs {
         // Split once: the value of a header or a variable may have the character, too.
@@ -521,8 +549,5 @@ fn insert_pairs(
         given.push(name);
         table.insert(name.to_owned(), json!(value.trim()));
     }
-    if !table.is_empty() {
-        settings.insert(key.to_owned(), Value::Object(table));
-    }
-    Ok(())
+    Ok(table)
 }

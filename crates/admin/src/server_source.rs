@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
@@ -110,6 +111,20 @@ fn written_text(source: &ServerSource) -> String {
         .join("\n")
 }
 
+/// Entry of a typed URL.
+#[derive(Serialize)]
+struct PastedEntry<'a> {
+    url: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+}
+
+/// File with the entries of servers.
+#[derive(Serialize)]
+struct PastedServers<'a> {
+    servers: BTreeMap<&'a str, Map<String, Value>>,
+}
+
 fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
     let ServerSource {
         text,
@@ -127,12 +142,12 @@ fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
         }
         (Some(text), None, None) => read_text(&text).map_err(unreadable),
         (None, Some(url), None) => {
-            let mut settings = Map::from_iter([("url".to_owned(), Value::from(url.trim()))]);
-            if let Some(headers) = headers.filter(|headers| !headers.is_empty()) {
-                settings.insert("headers".to_owned(), json!(headers));
-            }
+            let entry = PastedEntry {
+                url: url.trim(),
+                headers: headers.unwrap_or_default(),
+            };
             // As if the entry had been pasted: the name and the masks come from one place.
-            read_text(&Value::Object(settings).to_string()).map_err(unreadable)
+            read_text(&json!(entry).to_string()).map_err(unreadable)
         }
         (None, None, Some(name)) => popular_entry(&name, &args),
         _ => Err(bad_body("give exactly one of `text`, `url` and `popular`")),
@@ -254,7 +269,8 @@ fn popular_entry(name: &str, args: &[String]) -> Result<ImportedServers, SourceP
         .settings(args)
         .map_err(|why| SourceProblem::BadRequest("bad_arguments", why))?;
     // As if the entry had been pasted: the name and the masks come from one place.
-    read_text(&json!({ "servers": { name: settings } }).to_string()).map_err(unreadable)
+    let servers = BTreeMap::from([(name, settings)]);
+    read_text(&json!(PastedServers { servers }).to_string()).map_err(unreadable)
 }
 
 fn unreadable(error: ImportError) -> SourceProblem {

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::change::ClientFile;
@@ -105,6 +106,17 @@ fn unset_variable(request: &ConnectRequest) -> Option<&str> {
     }
 }
 
+/// Entry that was written, in the words of our config.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WrittenEntry {
+    url: Option<String>,
+    command: Option<String>,
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
+}
+
 /// Connects as the entry says.
 async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<ProbeOutcome> {
     let entries = moongate_config::parse_servers(file.path(), file.text())
@@ -115,15 +127,16 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
         .find(|entry| entry.source_name == request.name);
     let entry =
         entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
+    let settings: WrittenEntry = serde_json::from_value(Value::Object(entry.settings))
+        .with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
     let env = client_environment(request);
-    let [url, command] = ["url", "command"].map(|key| {
-        let text = entry.settings.get(key).and_then(Value::as_str);
-        text.map(|text| resolved(text, &env))
-    });
-    Ok(match (url, command) {
-        (Some(url), _) => probe_url(&url, bearer(&entry.settings, &env).as_deref()).await,
+    Ok(match (settings.url, settings.command) {
+        (Some(url), _) => {
+            let key = bearer(settings.headers, &env);
+            probe_url(&resolved(&url, &env), key.as_deref()).await
+        }
         (None, Some(command)) => {
-            let env_of_entry = members(&entry.settings, "env", &env);
+            let env_of_entry = resolved_table(settings.env, &env);
             let key = env_of_entry
                 .get(KEY_VARIABLE)
                 .or_else(|| env.get(KEY_VARIABLE));
@@ -133,17 +146,12 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
                 ProbeOutcome::Tools(_) => {}
                 fault => return Ok(fault),
             }
-            let args = entry
-                .settings
-                .get("args")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten();
-            let args: Vec<String> = args
-                .filter_map(Value::as_str)
+            let args: Vec<String> = settings
+                .args
+                .iter()
                 .map(|arg| resolved(arg, &env))
                 .collect();
-            probe_command(&command, &args, env_of_entry).await
+            probe_command(&resolved(&command, &env), &args, env_of_entry).await
         }
         (None, None) => bail!("the entry `{}` cannot be read back", request.name),
     })
@@ -181,25 +189,20 @@ fn resolved(text: &str, env: &BTreeMap<String, String>) -> String {
     out + rest
 }
 
-/// Texts of a table in an entry.
-fn members(
-    settings: &Map<String, Value>,
-    key: &str,
+/// Replaces the references of a table's values.
+fn resolved_table(
+    table: BTreeMap<String, String>,
     env: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let table = settings
-        .get(key)
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten();
     table
-        .filter_map(|(name, value)| Some((name.clone(), resolved(value.as_str()?, env))))
+        .into_iter()
+        .map(|(name, value)| (name, resolved(&value, env)))
         .collect()
 }
 
 /// Key in the headers of an entry.
-fn bearer(settings: &Map<String, Value>, env: &BTreeMap<String, String>) -> Option<String> {
-    let headers = members(settings, "headers", env);
+fn bearer(headers: BTreeMap<String, String>, env: &BTreeMap<String, String>) -> Option<String> {
+    let headers = resolved_table(headers, env);
     let value = headers
         .into_iter()
         .find(|(name, _)| name.eq_ignore_ascii_case("authorization"))?

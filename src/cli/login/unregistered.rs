@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use moongate_config::edit::ConfigOperation;
 use moongate_listener::is_loopback_host;
 use moongate_oauth::{LoginServer, ServerAuth};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, json};
 use url::Url;
 
 use super::input_lines::{InputLines, can_ask};
@@ -106,28 +107,30 @@ struct WrittenClient<'a> {
     issuer: &'a str,
 }
 
+/// Table `auth` of a server.
+#[derive(Serialize)]
+struct AuthTable {
+    client_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_secret: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
+}
+
 impl WrittenClient<'_> {
     /// Returns the edit that gives a server this client.
     fn operation(&self, server: &str) -> ConfigOperation {
         // The key is written as it is, so that its references stay, and a dollar sign would be one.
-        let literal = |text: &str| Value::from(text.replace('$', "$$"));
-        let mut auth = Map::new();
-        auth.insert("client_id".to_owned(), literal(self.id));
-        if let Some(variable) = self.secret {
-            auth.insert(
-                "client_secret".to_owned(),
-                format!("${{{variable}}}").into(),
-            );
-        }
-        // The config takes no `http://` issuer on another machine, even one in `egress.allow`.
-        if is_config_issuer(self.issuer) {
-            auth.insert("issuer".to_owned(), literal(self.issuer));
-        }
-        let mut values = Map::new();
-        values.insert("auth".to_owned(), Value::Object(auth));
+        let literal = |text: &str| text.replace('$', "$$");
+        let auth = AuthTable {
+            client_id: literal(self.id),
+            client_secret: self.secret.map(|variable| format!("${{{variable}}}")),
+            // The config takes no `http://` issuer on another machine, even one in `egress.allow`.
+            issuer: is_config_issuer(self.issuer).then(|| literal(self.issuer)),
+        };
         ConfigOperation::SetKeys {
             server: server.to_owned(),
-            values,
+            values: Map::from_iter([("auth".to_owned(), json!(auth))]),
         }
     }
 }
@@ -141,6 +144,8 @@ fn is_config_issuer(issuer: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
