@@ -203,30 +203,23 @@ mod tests {
 
     use super::*;
 
+    fn program() -> ServerSettings {
+        let connect = ConnectTarget::Stdio {
+            command: "a".to_owned(),
+            args: Vec::new(),
+            env: Default::default(),
+            cwd: None,
+        };
+        ServerSettings::new("a".to_owned(), connect)
+    }
+
     fn verdict(error: LinkError) -> ProbeVerdict {
-        let settings = ServerSettings::new(
-            "a".to_owned(),
-            ConnectTarget::Stdio {
-                command: "a".to_owned(),
-                args: Vec::new(),
-                env: Default::default(),
-                cwd: None,
-            },
-        );
-        judge_error(&settings, &ConnectError::Link(error)).0
+        judge_error(&program(), &ConnectError::Link(error)).0
     }
 
     #[test]
     fn the_url_is_asked_about_once() {
-        let settings = ServerSettings::new(
-            "a".to_owned(),
-            ConnectTarget::Stdio {
-                command: "a".to_owned(),
-                args: Vec::new(),
-                env: Default::default(),
-                cwd: None,
-            },
-        );
+        let settings = program();
         for (hint, text) in [
             (
                 ": is `url` complete?",

@@ -36,12 +36,7 @@ pub(super) async fn start_without_listeners(mut plan: Plan) -> anyhow::Result<Ga
     plan.admin = None;
     // Without a store: cached lists would hide what the servers offer now, and this run must leave
     // no trace.
-    plan.state = StoreSettings {
-        file: None,
-        required: false,
-        has_no_directory: false,
-        is_temporary: false,
-    };
+    plan.state = StoreSettings::default();
     let program = std::env::current_exe().ok();
     GatewayApp::start(plan, program.as_deref()).await
 }

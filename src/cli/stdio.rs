@@ -228,12 +228,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     plan.admin = None;
     // All state is the other gateway's: a file here would only be in the way of a gateway on this
     // machine.
-    plan.state = StoreSettings {
-        file: None,
-        required: false,
-        has_no_directory: false,
-        is_temporary: false,
-    };
+    plan.state = StoreSettings::default();
     // A bridge has no rules itself: keys and views are the other gateway's.
     plan.auth = AuthSettings::default();
     plan.views.clear();

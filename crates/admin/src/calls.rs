@@ -8,11 +8,11 @@ use axum::response::Response;
 use http::StatusCode;
 
 use crate::endpoint_path::endpoint_path;
-use crate::json_answer::json;
+use crate::json_answer::{action_done, json};
 use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
 use crate::written_time::{milliseconds, timestamp};
-use moongate_api::{ActionReport, CallError, CallList, CallRow, ClientName};
+use moongate_api::{CallError, CallList, CallRow, ClientName};
 use moongate_gateway::RecentCall;
 use moongate_listener::json_response;
 
@@ -45,13 +45,7 @@ pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     let number = id.strip_prefix("c-").and_then(|number| number.parse().ok());
     if number.is_some_and(|number| admin.gateway.recent_calls().cancel(number)) {
-        return json(
-            StatusCode::OK,
-            &ActionReport {
-                outcome: "cancelled".to_owned(),
-                id,
-            },
-        );
+        return action_done("cancelled", id);
     }
     json_response(
         StatusCode::NOT_FOUND,

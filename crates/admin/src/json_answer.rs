@@ -1,12 +1,22 @@
 //! JSON responses.
 //!
-//! Owns their serialization. Does not know what they contain. Invariant: the only header set here
-//! is the JSON content type.
+//! Owns their serialization, and the report of an action that is done. Does not know what others
+//! contain. Invariant: the only header set here is the JSON content type.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
+use moongate_api::ActionReport;
 use serde::Serialize;
+
+/// Answers that an action on the object with this id is done.
+pub(super) fn action_done(outcome: &str, id: String) -> Response {
+    let report = ActionReport {
+        outcome: outcome.to_owned(),
+        id,
+    };
+    json(StatusCode::OK, &report)
+}
 
 /// Answers with an object.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {

@@ -11,6 +11,7 @@ use http::StatusCode;
 
 use crate::json_answer::json;
 use crate::operator_check::{Operator, Viewer};
+use crate::server_items::enabled_server;
 use moongate_api::{PlanReport, RefreshReport, ReloadReport, RestartReport};
 use moongate_gateway::RestartOutcome;
 use moongate_listener::json_response;
@@ -24,28 +25,23 @@ const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) async fn plan(Viewer(admin): Viewer) -> Response {
     let report = admin.reloader.plan().await;
     let is_refused = matches!(report, PlanReport::Refused { .. });
-    json(
-        if is_refused {
-            StatusCode::UNPROCESSABLE_ENTITY
-        } else {
-            StatusCode::OK
-        },
-        &report,
-    )
+    json(status_of(is_refused), &report)
 }
 
 /// Handles `POST /api/v1/reload`.
 pub(super) async fn reload(Operator(admin): Operator) -> Response {
     let report = admin.reloader.reload().await;
     let is_refused = matches!(report, ReloadReport::Refused { .. });
-    json(
-        if is_refused {
-            StatusCode::UNPROCESSABLE_ENTITY
-        } else {
-            StatusCode::OK
-        },
-        &report,
-    )
+    json(status_of(is_refused), &report)
+}
+
+/// Returns the status of a report on a config.
+fn status_of(is_refused: bool) -> StatusCode {
+    if is_refused {
+        StatusCode::UNPROCESSABLE_ENTITY
+    } else {
+        StatusCode::OK
+    }
 }
 
 /// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
@@ -120,17 +116,9 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
 /// Handles `POST /api/v1/servers/{name}/refresh`. Responds when the lists are there, or after a
 /// while.
 pub(super) async fn refresh(Operator(admin): Operator, Path(name): Path<String>) -> Response {
-    let servers = admin.gateway.servers();
-    let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
-        let names: Vec<&str> = servers
-            .iter()
-            .map(|server| server.settings.name.as_str())
-            .collect();
-        let message = format!(
-            "There is no enabled server {name:?}; the enabled servers are {}",
-            names.join(", ")
-        );
-        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    let server = match enabled_server(&admin, &name) {
+        Ok(server) => server,
+        Err(refused) => return refused,
     };
     if !server.is_connected() {
         let message = format!(

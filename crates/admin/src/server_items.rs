@@ -3,6 +3,8 @@
 //! Owns the states of items. Does not decide what is exposed (`moongate_gateway`). Invariant:
 //! texts of a server are data, and are never interpreted.
 
+use std::sync::Arc;
+
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
@@ -48,8 +50,21 @@ struct ItemSchemas {
 
 /// Handles `GET /api/v1/servers/{name}/items`.
 pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Response {
+    let server = match enabled_server(&admin, &name) {
+        Ok(server) => server,
+        Err(refused) => return refused,
+    };
+    json(StatusCode::OK, &describe_items(&admin, &server))
+}
+
+/// Finds a running server. Fails with the answer for a name that none has.
+pub(super) fn enabled_server(
+    admin: &AdminState,
+    name: &str,
+) -> Result<Arc<RunningServer>, Response> {
     let servers = admin.gateway.servers();
-    let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
+    let found = servers.iter().find(|server| server.settings.name == name);
+    found.cloned().ok_or_else(|| {
         let names: Vec<&str> = servers
             .iter()
             .map(|server| server.settings.name.as_str())
@@ -58,9 +73,8 @@ pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Re
             "There is no enabled server {name:?}; the enabled servers are {}",
             names.join(", ")
         );
-        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
-    };
-    json(StatusCode::OK, &describe_items(&admin, server))
+        json_response(StatusCode::NOT_FOUND, "not_found", &message)
+    })
 }
 
 /// Describes one tool of a server with its schemas, by its own name there.

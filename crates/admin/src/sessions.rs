@@ -10,10 +10,10 @@ use http::StatusCode;
 
 use crate::admin_state::AdminState;
 use crate::endpoint_path::endpoint_path;
-use crate::json_answer::json;
+use crate::json_answer::{action_done, json};
 use crate::operator_check::{Operator, Viewer};
 use crate::written_time::timestamp_to_second;
-use moongate_api::{ActionReport, ClientName, SessionList, SessionRow, StatelessClient};
+use moongate_api::{ClientName, SessionList, SessionRow, StatelessClient};
 use moongate_listener::json_response;
 use moongate_model::PeerName;
 use moongate_protocol::{Era, era_of};
@@ -47,13 +47,7 @@ pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Re
         .sessions
         .end_by_short_id(&id)
     {
-        return json(
-            StatusCode::OK,
-            &ActionReport {
-                outcome: "ended".to_owned(),
-                id,
-            },
-        );
+        return action_done("ended", id);
     }
     json_response(
         StatusCode::NOT_FOUND,

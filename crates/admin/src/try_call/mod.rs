@@ -18,11 +18,10 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin_state::AdminState;
-use crate::json_answer::json;
+use crate::json_answer::action_done;
 use crate::json_body::read_json;
 use crate::key_check::AccessGrant;
 use crate::operator_check::Operator;
-use moongate_api::ActionReport;
 use moongate_jsonrpc::json::{JsonObject, RawJson, or_default, or_null};
 use moongate_listener::json_response;
 use moongate_model::{
@@ -134,13 +133,7 @@ pub(super) async fn answer(
             .operator_calls
             .answer(&id, TryAnswer { ask: &ask, result })
     }) {
-        return json(
-            StatusCode::OK,
-            &ActionReport {
-                outcome: "answered".to_owned(),
-                id,
-            },
-        );
+        return action_done("answered", id);
     }
     json_response(
         StatusCode::NOT_FOUND,
@@ -152,13 +145,7 @@ pub(super) async fn answer(
 /// Handles `DELETE /api/v1/try/{id}`.
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     if admin.operator_calls.cancel(&id) {
-        return json(
-            StatusCode::OK,
-            &ActionReport {
-                outcome: "cancelled".to_owned(),
-                id,
-            },
-        );
+        return action_done("cancelled", id);
     }
     json_response(
         StatusCode::NOT_FOUND,
