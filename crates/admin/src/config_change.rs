@@ -126,7 +126,7 @@ fn check_tools(
         .get(ItemKind::Tools)
         .items
         .iter()
-        .filter_map(|item| item.get_string(ItemKind::Tools.item_key()));
+        .filter_map(|item| ItemKind::Tools.key_of(item));
     let known: BTreeSet<String> = names.map(|name| name.to_string()).collect();
     if known.is_empty() {
         return None;

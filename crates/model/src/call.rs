@@ -79,7 +79,7 @@ impl ClientCapabilities {
         elicit_url: true,
         roots: false,
     };
-    /// The same, as a client declares it.
+    /// Declaration of these capabilities.
     pub const DECLARED_ELICITATION: RawJson =
         RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#);
 }
