@@ -13,6 +13,7 @@ mod lists;
 mod login_sentence;
 mod lookalikes;
 mod names;
+mod no_session_id;
 mod dedicated;
 mod pages;
 mod restarts;

@@ -1,7 +1,8 @@
 //! Identity of a session: its id, its owner, its endpoint and its caller.
 //!
 //! Owns the caller, which changes with the log level and with `initialize`. Does not find sessions.
-//! Invariant: each caller of a session carries the session's id and the token of its end.
+//! Invariant: each caller of a session carries the session's id, if it has one, and the token of its
+//! end.
 
 use std::sync::Arc;
 
@@ -11,9 +12,12 @@ use tokio_util::sync::CancellationToken;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, ClientChannel, LogFilter, Principal};
 
+/// Id of the session of a single POST. No client has it, since no table does.
+pub(super) const TRANSIENT_ID: &str = "";
+
 /// Identity of one session.
 pub struct SessionIdentity {
-    /// Session id: a secret of 256 bits.
+    /// Session id: a secret of 256 bits. It is empty for a transient session.
     pub id: ByteString,
     /// Principal that opened the session.
     pub principal: Arc<Principal>,
@@ -31,10 +35,12 @@ impl SessionIdentity {
         (ended, channel): (CancellationToken, ClientChannel),
     ) -> Self {
         let principal = caller.principal.clone();
+        // Servers that keep sessions apart take the principal of a caller without one.
+        let is_transient = &*id == TRANSIENT_ID;
         let caller = Caller {
-            session: Some(id.clone()),
+            session: (!is_transient).then(|| id.clone()),
             ended,
-            channel: Some(channel),
+            channel: (!is_transient).then_some(channel),
             ..caller
         };
         SessionIdentity {
@@ -43,6 +49,11 @@ impl SessionIdentity {
             scope,
             caller: ArcSwap::from_pointee(caller),
         }
+    }
+
+    /// Returns true if the session is that of a single POST without a session id.
+    pub fn is_transient(&self) -> bool {
+        &*self.id == TRANSIENT_ID
     }
 
     /// Returns true if the session is this principal's, at this endpoint.

@@ -183,6 +183,15 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Creates the session of a single POST that came without a session id.
+    ///
+    /// It is in no table and in no store, and its client cannot be asked. It ends with its last
+    /// call.
+    pub fn transient(&self, caller: Caller, scope: ByteString) -> Arc<Session> {
+        let id = ByteString::literal(identity::TRANSIENT_ID);
+        self.build_session(id, caller, scope, None, SessionOrigin::New)
+    }
+
     fn build_session(
         &self,
         id: ByteString,
@@ -224,8 +233,8 @@ impl Sessions {
                     self.persisted.process_number(),
                 ),
             }),
-            // A session that ends with its stream need not outlive the process.
-            row: if shared_stream.is_none() {
+            // A session that ends with its stream or its calls need not outlive the process.
+            row: if shared_stream.is_none() && &*id != identity::TRANSIENT_ID {
                 SessionRowHandle::of(&id, &self.store)
             } else {
                 None

@@ -130,7 +130,7 @@ async fn an_invalid_session_id_creates_no_session() {
         ..client.clone()
     };
     let ping = || json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
-    assert_eq!(with(None).post(ping()).await.status, 400);
+    assert_eq!(with(None).post(ping()).await.status, 200, "served alone");
     let forged = "x".repeat(43);
     for session in ["forged", forged.as_str(), "0"] {
         assert_eq!(

@@ -131,6 +131,13 @@ pub(crate) const PROFILES: [Profile; 4] = [
 /// one.
 pub(crate) const NEWEST: &Profile = &PROFILES[3];
 
+/// Revision of a request without a session that names none.
+///
+/// 2025-11-25/basic/transports.mdx, Protocol Version Header: "if the server does _not_ receive an
+/// `MCP-Protocol-Version` header, and has no other way to identify the version [...] the server
+/// **SHOULD** assume protocol version `2025-03-26`."
+pub(crate) const UNNAMED: &Profile = &PROFILES[1];
+
 /// Returns the profile of a revision.
 pub(crate) fn profile(name: &str) -> Option<&'static Profile> {
     // The newest first: each request of a client names its own, and most speak that one.

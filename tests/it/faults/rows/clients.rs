@@ -78,17 +78,18 @@ pub(super) const CLIENTS: &[FaultRow] = &[
     row(
         "F48",
         "session ids that are missing, forged or expired",
-        "400 and 404; no session is created",
+        "a request without one is served alone, others get a 404; no session is created",
         &[
             "after_a_restart_an_old_session_is_a_404_and_initialize_works",
             "a_session_answers_its_own_key_only",
             "an_invalid_session_id_creates_no_session",
+            "requests_without_a_session_id_are_served_alone",
         ],
         "",
     ),
     row(
         "F49",
-        "unknown notifications, responses to nothing, calls before `initialize`",
+        "unknown notifications, responses to nothing, with and without a session",
         "they get a 202 and are ignored, or get a 400; nothing reaches a server",
         &["f49_notifications_and_stray_responses_reach_no_server"],
         "",

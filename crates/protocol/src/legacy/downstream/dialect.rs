@@ -18,6 +18,7 @@ use crate::http_response::{accepted_response, json_response};
 use crate::legacy::downstream::initialize::{count_initialize, initialize};
 use crate::legacy::downstream::refusal::{self, LegacyRefusal, request_id};
 use crate::legacy::downstream::session_request::SessionRequest;
+use crate::legacy::downstream::transient_session::open_transient;
 use crate::legacy::downstream::{encode, get_stream, restore, resumable};
 use crate::legacy::profile::{NEWEST, SESSION_HEADER, profile};
 use crate::request_checks::{check_content_type, malformed_error};
@@ -122,7 +123,7 @@ fn post(
     })?;
     check_content_type(&headers)?;
     let stream = accepts_stream(&headers)?;
-    // `initialize` is the only request without a session.
+    // `initialize` is the only request that opens a session.
     if let RpcPayload::One(RpcMessage::Request(request)) = &payload
         && request.method.as_bytes() == b"initialize"
     {
@@ -136,8 +137,15 @@ fn post(
         return result.map(ready);
     }
     let id = request_id(&payload);
-    let session = find_session(&headers, &principal, &scope, &endpoint, state)
-        .map_err(|error| LegacyRefusal { id, error })?;
+    // 2025-11-25/basic/transports.mdx, Session Management, lets a server do without the id: only
+    // those "that require a session ID SHOULD respond to requests without an `MCP-Session-Id`
+    // header [...] with HTTP 400 Bad Request."
+    let session = if headers.contains_key(SESSION_HEADER) {
+        find_session(&headers, &principal, &scope, &endpoint, state)
+    } else {
+        check_version(&headers).map(|()| open_transient(&headers, principal, scope, state))
+    }
+    .map_err(|error| LegacyRefusal { id, error })?;
     let session_request = SessionRequest {
         session,
         endpoint,
@@ -192,9 +200,7 @@ fn find_session(
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
     let Some(id) = headers.get(SESSION_HEADER).and_then(|v| v.to_str().ok()) else {
-        // 2025-11-25/basic/transports.mdx, Session Management: "Servers that require a session ID
-        // SHOULD respond to requests without an `MCP-Session-Id` header (other than initialization)
-        // with HTTP 400 Bad Request."
+        // A DELETE without the header, or text that no id has.
         let message =
             "Bad request: the Mcp-Session-Id header is missing; a client starts with initialize";
         return Err(Error::new(McpErrorKind::InvalidRequest, message));

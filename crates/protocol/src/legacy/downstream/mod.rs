@@ -19,3 +19,4 @@ pub(super) mod session_methods;
 pub(super) mod session_request;
 pub(super) mod stdio_session;
 pub(super) mod task_augmentation;
+pub(super) mod transient_session;

@@ -338,6 +338,13 @@ impl LegacyEncoder {
                 InputOutcome::NotDeclared,
             );
         }
+        // Its response would come without a session id, and find nobody who waits for it.
+        if self.call_guard.session().identity.is_transient() {
+            return refuse_input(
+                "The client cannot be asked because it sends no session id".to_owned(),
+                InputOutcome::NotReadable,
+            );
+        }
         // A plain JSON response holds one message, so a request to the client has no place in it.
         if !self.stream {
             return refuse_input(

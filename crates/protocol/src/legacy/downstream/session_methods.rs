@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dialect::DownstreamState;
 use crate::legacy::downstream::resource_updates;
+use crate::legacy::downstream::transient_session::require_session;
 use crate::notifications::NOTIFICATION_BYTES_MAX;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcNotification};
@@ -22,6 +23,7 @@ use moongate_telemetry::DroppedItem;
 
 /// Sets the session's log level (`logging/setLevel`).
 pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
+    require_session(session)?;
     let level = params
         .get_string("level")
         .and_then(|name| LogLevel::from_name(&name));
@@ -46,6 +48,7 @@ pub(crate) fn subscribe(
     endpoint: &Arc<dyn McpServer>,
     params: &JsonObject,
 ) -> Result<Subscribing, Error> {
+    require_session(session)?;
     let uri = params
         .get_string("uri")
         .ok_or_else(|| Error::without_text(params, "uri"))?;
@@ -139,6 +142,7 @@ fn begin_subscription(
 
 /// Ends a subscription (`resources/unsubscribe`).
 pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
+    require_session(session)?;
     let uri = params
         .get_string("uri")
         .ok_or_else(|| Error::without_text(params, "uri"))?;
@@ -154,6 +158,10 @@ pub(crate) fn on_notification(
     notification: &RpcNotification,
     state: &DownstreamState,
 ) {
+    // Without a session there is no call that it could be about, and no server that waits for it.
+    if session.identity.is_transient() {
+        return;
+    }
     match &*notification.method {
         "notifications/cancelled" => {
             let id = notification

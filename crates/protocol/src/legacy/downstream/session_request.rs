@@ -342,8 +342,10 @@ impl SessionRequest<'_> {
         call_guard: SessionCallGuard,
         stream: bool,
     ) -> LegacyEncoder {
-        // Without a stream there are no events to keep.
-        let profile = profile(caller.revision).filter(|_| stream);
+        // Without a stream there are no events to keep, and without a session nobody comes back for
+        // them.
+        let is_kept = stream && !self.session.identity.is_transient();
+        let profile = profile(caller.revision).filter(|_| is_kept);
         LegacyEncoder {
             resumable: profile
                 .and_then(|profile| ResumableWriter::new(profile, &self.session, &id, self.state)),
