@@ -72,11 +72,20 @@ impl GatewayLogins {
         let Some((logins, entry)) = found else {
             return Err(self.refuse_server(server));
         };
-        let ServerAuth::OAuth(settings) = entry.auth else {
-            return Err(no_login(format!(
-                "{server} gets its credential from a command (servers.{server}.auth), so there is \
-                 nothing to sign in to"
-            )));
+        let settings = match entry.auth {
+            ServerAuth::OAuth(settings) => settings,
+            ServerAuth::Command(_) => {
+                return Err(no_login(format!(
+                    "{server} gets its credential from a command (servers.{server}.auth), so there \
+                     is nothing to sign in to"
+                )));
+            }
+            ServerAuth::ClientCredentials(_) => {
+                return Err(no_login(format!(
+                    "{server} gets its tokens without a person (servers.{server}.auth), so there is \
+                     nothing to sign in to"
+                )));
+            }
         };
         let Some(folder) = logins.folder() else {
             return Err(LoginRefusal {

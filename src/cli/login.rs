@@ -193,8 +193,15 @@ impl LoginCommand<'_> {
     async fn log_in_to(&mut self, settings: &ServerSettings) -> anyhow::Result<LoginEnd> {
         let name = &settings.name;
         let server = self.login_server(settings)?;
-        let ServerAuth::OAuth(oauth) = &server.auth else {
-            bail!("the credential of {name} comes from the command in `servers.{name}.auth`");
+        let oauth = match &server.auth {
+            ServerAuth::OAuth(oauth) => oauth,
+            ServerAuth::Command(_) => {
+                bail!("the credential of {name} comes from the command in `servers.{name}.auth`")
+            }
+            ServerAuth::ClientCredentials(_) => bail!(
+                "{name} gets its tokens without a person, as `servers.{name}.auth` says; run \
+                 `moongate doctor` to check that"
+            ),
         };
         let access = find_challenge(settings).await?;
         let place = RedirectPlace::choose(self.plan).await?;

@@ -1,7 +1,7 @@
 //! Logins of a gateway's servers.
 //!
 //! Owns which server has which source, and the notice of logins that come and go. Does not renew
-//! credentials (`grant_source.rs`, `command_source.rs`). Invariant: a source is found by name and
+//! credentials (`grant_source.rs` and other sources). Invariant: a source is found by name and
 //! URL together, so a server with a changed URL gets no credential of before.
 
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::task::TaskTracker;
 
+use crate::client_token_source::ClientTokenSource;
 use crate::command_source::CommandSource;
 use crate::grant_source::{GrantSource, LoginFacts};
 use crate::login_folder::LoginFolder;
@@ -84,12 +85,13 @@ enum EntrySource {
     /// There is no place for logins.
     Missing,
     Grant(Arc<GrantSource>),
-    Command(Arc<CommandSource>),
+    /// No person logs in: a command prints the credential, or a client gets it for itself.
+    Automatic(Arc<dyn CredentialSource>),
 }
 
 impl Logins {
     /// Creates the logins of no server yet. `None` as the folder: there is no place for logins, and
-    /// only commands work.
+    /// only sources without a person work.
     pub fn new(folder: Option<LoginFolder>, fetcher: Arc<Fetcher>) -> Self {
         Logins {
             folder,
@@ -166,13 +168,20 @@ impl Logins {
         match (&server.auth, before) {
             // Settings of OAuth are for the next login, and a grant goes on as it was given.
             (ServerAuth::OAuth(_), Some(entry)) if entry.source.is_grant() => entry.source.clone(),
-            (ServerAuth::Command(_), Some(entry)) if entry.server.auth == server.auth => {
+            (ServerAuth::Command(_) | ServerAuth::ClientCredentials(_), Some(entry))
+                if entry.server.auth == server.auth =>
+            {
                 entry.source.clone()
             }
             (ServerAuth::OAuth(_), _) => self.new_grant_source(&server.target),
             (ServerAuth::Command(settings), _) => {
                 let name = server.target.server.clone();
-                EntrySource::Command(Arc::new(CommandSource::new(name, settings.clone())))
+                EntrySource::Automatic(Arc::new(CommandSource::new(name, settings.clone())))
+            }
+            (ServerAuth::ClientCredentials(settings), _) => {
+                let (target, settings) = (server.target.clone(), settings.clone());
+                let source = ClientTokenSource::new(target, settings, self.fetcher.clone());
+                EntrySource::Automatic(Arc::new(source))
             }
         }
     }
@@ -208,7 +217,7 @@ impl Logins {
         servers.get(server).map(|entry| entry.server.clone())
     }
 
-    /// Returns the state of a server's login. Servers whose credential a command prints have none.
+    /// Returns the state of a server's login. Servers that no person logs in to have none.
     pub fn login_state(&self, server: &str) -> LoginState {
         let Some(source) = self.grant_source(server) else {
             return LoginState::None;
@@ -249,14 +258,14 @@ impl Logins {
                 kind: LoginProblemKind::Folder,
                 cause,
             }),
-            EntrySource::Command(_) => None,
+            EntrySource::Automatic(_) => None,
         }
     }
 
     fn grant_source(&self, server: &str) -> Option<Arc<GrantSource>> {
         match &self.servers.load().get(server)?.source {
             EntrySource::Grant(source) => Some(source.clone()),
-            EntrySource::Missing | EntrySource::Command(_) => None,
+            EntrySource::Missing | EntrySource::Automatic(_) => None,
         }
     }
 
@@ -290,7 +299,7 @@ impl Logins {
         let servers = self.servers.load();
         let sources = servers.values().filter_map(|entry| match &entry.source {
             EntrySource::Grant(source) => Some(source.clone()),
-            EntrySource::Missing | EntrySource::Command(_) => None,
+            EntrySource::Missing | EntrySource::Automatic(_) => None,
         });
         sources.collect()
     }
@@ -323,7 +332,7 @@ impl CredentialDirectory for Logins {
         }
         match &entry.source {
             EntrySource::Missing => None,
-            EntrySource::Command(source) => Some(source.clone()),
+            EntrySource::Automatic(source) => Some(source.clone()),
             EntrySource::Grant(source) => {
                 source.reload();
                 // Without a login, requests cost what they cost without this directory.
@@ -338,7 +347,7 @@ impl EntrySource {
     fn is_grant(&self) -> bool {
         match self {
             EntrySource::Grant(_) => true,
-            EntrySource::Missing | EntrySource::Command(_) => false,
+            EntrySource::Missing | EntrySource::Automatic(_) => false,
         }
     }
 }

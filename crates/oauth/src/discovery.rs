@@ -14,7 +14,8 @@ use crate::resource_metadata::{ResourceMetadata, canonical_uri, covers, well_kno
 use crate::server_metadata::{
     AuthorizationServer, MetadataFault, ServerMetadata, candidates, is_same_issuer, parse_issuer,
 };
-use crate::settings::{LoginTarget, OAuthSettings};
+use crate::settings::{ClientCredentialsSettings, LoginTarget, OAuthSettings};
+use crate::token_server::FoundTokenServer;
 use crate::untrusted_url;
 
 /// Maximum number of authorization servers in the list of a server that are tried.
@@ -80,6 +81,42 @@ pub async fn discover(
     let resource = resource.unwrap_or_else(|| canonical_uri(&discovery.url));
     Ok(Discovered {
         target: target.clone(),
+        server,
+        resource: settings.sends_resource.then_some(resource),
+        scopes_supported: metadata.scopes_supported,
+    })
+}
+
+/// Finds the token endpoint of a client's issuer, which the config names.
+///
+/// # Errors
+/// The issuer publishes no usable metadata, or the metadata of the server must not be used.
+pub(crate) async fn discover_token_server(
+    fetcher: &Fetcher,
+    target: &LoginTarget,
+    settings: &ClientCredentialsSettings,
+) -> Result<FoundTokenServer, LoginError> {
+    let discovery = Discovery {
+        fetcher: LoginFetcher {
+            fetcher,
+            server: &target.url,
+        },
+        target,
+        url: untrusted_url::http_url(&target.url),
+    };
+    let metadata = match discovery.resource_metadata(None).await {
+        Ok(published) => published.unwrap_or_default(),
+        Err(error) if is_too_large(&error) => ResourceMetadata::default(),
+        Err(error) => return Err(error),
+    };
+    let published = metadata.authorization_servers.unwrap_or_default();
+    let issuer = name_of(&published, &settings.issuer);
+    let check = ServerMetadata::check_token_server;
+    let found = discovery.server_metadata(&issuer, check).await?;
+    let server = found.ok_or_else(|| discovery.without_metadata(&issuer, true))?;
+    let resource = metadata.resource;
+    let resource = resource.unwrap_or_else(|| canonical_uri(&discovery.url));
+    Ok(FoundTokenServer {
         server,
         resource: settings.sends_resource.then_some(resource),
         scopes_supported: metadata.scopes_supported,
@@ -180,7 +217,7 @@ impl Discovery<'_> {
     ) -> Result<AuthorizationServer, LoginError> {
         let mut first_error = None;
         for issuer in issuers {
-            let error = match self.server_metadata(issuer).await {
+            let error = match self.server_metadata(issuer, ServerMetadata::check).await {
                 Ok(Some(server)) => return Ok(server),
                 Ok(None) => self.without_metadata(issuer, is_known),
                 Err(error) => error,
@@ -192,18 +229,19 @@ impl Discovery<'_> {
         }))
     }
 
-    /// Fetches the metadata of an issuer. `None`: it has none.
-    async fn server_metadata(
+    /// Fetches the metadata of an issuer, and checks it. `None`: it has none.
+    async fn server_metadata<T>(
         &self,
         issuer: &str,
-    ) -> Result<Option<AuthorizationServer>, LoginError> {
+        check: fn(ServerMetadata, &str) -> Result<T, MetadataFault>,
+    ) -> Result<Option<T>, LoginError> {
         let Some(url) = parse_issuer(issuer) else {
             return Ok(None);
         };
         let mut first_error = None;
         for candidate in candidates(&url) {
             let error = match self.fetcher.get_json::<ServerMetadata>(&candidate).await {
-                Ok(Some(metadata)) if metadata.names_issuer() => match metadata.check(issuer) {
+                Ok(Some(metadata)) if metadata.names_issuer() => match check(metadata, issuer) {
                     Ok(server) => return Ok(Some(server)),
                     Err(fault) => self.faulty(fault, &url),
                 },

@@ -102,6 +102,21 @@ pub enum ClientAuthMethod {
     Post,
 }
 
+impl ClientAuthMethod {
+    /// Chooses the method of a client with a secret, of those that a server lists.
+    pub(crate) fn for_secret(listed: &[String]) -> Option<Self> {
+        let lists = |method: &str| listed.iter().any(|other| other == method);
+        // RFC 8414, section 2: "If omitted, the default is `client_secret_basic`".
+        if listed.is_empty() || lists("client_secret_basic") {
+            Some(ClientAuthMethod::Basic)
+        } else if lists("client_secret_post") {
+            Some(ClientAuthMethod::Post)
+        } else {
+            None
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

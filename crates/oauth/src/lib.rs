@@ -4,9 +4,11 @@
 //! of a state folder share. Does not send MCP requests or open a browser. Invariant: a token is on
 //! disk before it is used, goes to its own server alone, and is in no log line or error.
 
+mod assertion_key;
 mod authorization;
 mod authorization_response;
 mod challenge;
+mod client_token_source;
 mod command_source;
 mod directory;
 mod discovery;
@@ -35,15 +37,18 @@ mod secret_text;
 mod server_metadata;
 mod settings;
 mod token;
+mod token_server;
 mod untrusted_url;
 mod wanted_scopes;
 
 #[cfg(test)]
 mod tests;
 
+pub use assertion_key::{AssertionKey, KeyFault};
 pub use authorization::{PendingLogin, callback_path, is_own_parameter};
 pub use authorization_response::AuthorizationResponse;
 pub use challenge::BearerChallenge;
+pub use client_token_source::ClientTokenSource;
 pub use command_source::CommandSource;
 pub use directory::{LoginServer, LoginState, Logins};
 pub use discovery::{Discovered, discover};
@@ -60,5 +65,8 @@ pub use row_seal::RowSeal;
 pub use scope::is_scope;
 pub use secret_text::SecretText;
 pub use server_metadata::AuthorizationServer;
-pub use settings::{CommandSettings, LoginTarget, OAuthSettings, ServerAuth};
+pub use settings::{
+    AssertionSettings, ClientCredentialsSettings, ClientProof, CommandSettings, LoginTarget,
+    OAuthSettings, ServerAuth,
+};
 pub use token::{TokenFailure, TokenSet, exchange_code, refresh, revoke};

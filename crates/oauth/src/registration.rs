@@ -107,14 +107,7 @@ fn lists(server: &AuthorizationServer, method: &str) -> bool {
 
 /// Method for a client with a secret, of those that the server lists.
 fn secret_method(server: &AuthorizationServer) -> Option<ClientAuthMethod> {
-    // RFC 8414, section 2: "If omitted, the default is `client_secret_basic`".
-    if server.auth_methods.is_empty() || lists(server, "client_secret_basic") {
-        Some(ClientAuthMethod::Basic)
-    } else if lists(server, "client_secret_post") {
-        Some(ClientAuthMethod::Post)
-    } else {
-        None
-    }
+    ClientAuthMethod::for_secret(&server.auth_methods)
 }
 
 /// Method that a registration asks for: none if it may, since a program on somebody's computer

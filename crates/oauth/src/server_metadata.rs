@@ -8,6 +8,7 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::authorization::is_own_parameter;
+use crate::token_server::TokenServer;
 use crate::untrusted_url::{self, is_loopback};
 
 /// Authorization server: its metadata, checked.
@@ -102,6 +103,7 @@ pub(crate) struct ServerMetadata {
     revocation_endpoint: Option<String>,
     scopes_supported: Option<Vec<String>>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
+    token_endpoint_auth_signing_alg_values_supported: Option<Vec<String>>,
     code_challenge_methods_supported: Option<Vec<String>>,
     authorization_response_iss_parameter_supported: Option<bool>,
     client_id_metadata_document_supported: Option<bool>,
@@ -113,13 +115,36 @@ impl ServerMetadata {
         self.issuer.is_some()
     }
 
+    /// Checks the metadata of an issuer, as far as a client needs it that gets tokens for itself.
+    pub(crate) fn check_token_server(self, named: &str) -> Result<TokenServer, MetadataFault> {
+        let issuer = self.check_issuer(named)?;
+        let token_endpoint = self
+            .token_endpoint
+            .and_then(|text| endpoint(&text, &issuer))
+            .ok_or(MetadataFault::Endpoint("token_endpoint"))?;
+        Ok(TokenServer {
+            token_endpoint,
+            auth_methods: self
+                .token_endpoint_auth_methods_supported
+                .unwrap_or_default(),
+            signing_algorithms: self
+                .token_endpoint_auth_signing_alg_values_supported
+                .unwrap_or_default(),
+        })
+    }
+
+    fn check_issuer(&self, named: &str) -> Result<Url, MetadataFault> {
+        let iss = self.issuer.as_deref().unwrap_or_default();
+        let parsed = parse_issuer(iss);
+        let other = parsed.as_ref().map(issuer_text);
+        let issuer = parsed.filter(|_| is_same_issuer(named, iss));
+        issuer.ok_or(MetadataFault::Issuer(other))
+    }
+
     /// Checks the metadata that was found for an issuer.
     pub(crate) fn check(self, named: &str) -> Result<AuthorizationServer, MetadataFault> {
+        let issuer = self.check_issuer(named)?;
         let iss = self.issuer.unwrap_or_default();
-        let parsed = parse_issuer(&iss);
-        let other = parsed.as_ref().map(issuer_text);
-        let issuer = parsed.filter(|_| is_same_issuer(named, &iss));
-        let issuer = issuer.ok_or(MetadataFault::Issuer(other))?;
         // "security-considerations", "Authorization Code Protection": "If
         // `code_challenge_methods_supported` is absent, the authorization server does not support
         // PKCE and MCP clients MUST refuse to proceed."
@@ -303,6 +328,31 @@ mod tests {
         ] {
             assert_eq!(check(from, to), Err(fault), "{to}");
         }
+    }
+
+    #[test]
+    fn a_client_without_a_person_needs_only_the_issuer_and_its_token_endpoint() {
+        let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).unwrap();
+        let metadata = |issuer: &str, endpoint: &str| {
+            read(&format!(
+                r#"{{"issuer": "{issuer}", "token_endpoint": "{endpoint}",
+                "token_endpoint_auth_signing_alg_values_supported": ["ES256"]}}"#
+            ))
+        };
+        let token = "https://auth.example.com/token";
+        let server = metadata(ISSUER, token).check_token_server(ISSUER).unwrap();
+        let expected = TokenServer {
+            token_endpoint: url(token),
+            auth_methods: Vec::new(),
+            signing_algorithms: vec!["ES256".to_owned()],
+        };
+        assert_eq!(server, expected);
+        let other = metadata("https://honest.example", token).check_token_server(ISSUER);
+        let fault = MetadataFault::Issuer(Some("https://honest.example".to_owned()));
+        assert_eq!(other, Err(fault));
+        let plain = metadata(ISSUER, "http://auth.example.com/token");
+        let fault = MetadataFault::Endpoint("token_endpoint");
+        assert_eq!(plain.check_token_server(ISSUER), Err(fault));
     }
 
     #[test]

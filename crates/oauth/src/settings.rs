@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use url::Url;
 
+use crate::assertion_key::AssertionKey;
 use crate::secret_text::SecretText;
 
 /// Way to get the credential for a server: `servers.*.auth`.
@@ -17,6 +18,8 @@ pub enum ServerAuth {
     OAuth(OAuthSettings),
     /// Command that prints a token.
     Command(CommandSettings),
+    /// Client that gets tokens for itself, without a person.
+    ClientCredentials(ClientCredentialsSettings),
 }
 
 impl Default for ServerAuth {
@@ -71,6 +74,42 @@ pub struct CommandSettings {
     pub ttl: Duration,
 }
 
+/// Settings of a client that gets tokens for itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientCredentialsSettings {
+    /// Client: `auth.client_id`.
+    pub client_id: String,
+    /// Proof that a request is the client's.
+    pub proof: ClientProof,
+    /// Authorization server that the client is at, and the only one that gets the proof:
+    /// `auth.issuer`.
+    pub issuer: Url,
+    /// Scopes to ask for, instead of those that the server names: `auth.scopes`.
+    pub scopes: Option<Vec<String>>,
+    /// True if requests name the resource: `auth.resource`.
+    pub sends_resource: bool,
+}
+
+/// Proof that a request is a client's.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClientProof {
+    /// Secret that both know: `auth.client_secret`.
+    Secret(SecretText),
+    /// Assertion for each request, which the client signs.
+    Assertion(AssertionSettings),
+}
+
+/// Settings of the assertions that a client signs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AssertionSettings {
+    /// Private key: `auth.private_key`.
+    pub key: AssertionKey,
+    /// Name of the key at the authorization server: `auth.key_id`.
+    pub key_id: Option<String>,
+    /// Audience, instead of the token endpoint: `auth.audience`.
+    pub audience: Option<String>,
+}
+
 /// Server that a login is for. A changed URL never gets an old token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LoginTarget {
@@ -105,7 +144,19 @@ mod tests {
             env: vec![("GH_TOKEN".to_owned(), SecretText::new("hush"))],
             ttl: Duration::from_secs(600),
         };
-        for auth in [ServerAuth::OAuth(oauth), ServerAuth::Command(command)] {
+        let client = ClientCredentialsSettings {
+            client_id: "moongate".to_owned(),
+            proof: ClientProof::Secret(SecretText::new("hush")),
+            issuer: Url::parse("https://auth.example.com").unwrap(),
+            scopes: None,
+            sends_resource: true,
+        };
+        let client = ServerAuth::ClientCredentials(client);
+        for auth in [
+            ServerAuth::OAuth(oauth),
+            ServerAuth::Command(command),
+            client,
+        ] {
             assert!(!format!("{auth:?}").contains("hush"), "{auth:?}");
         }
     }

@@ -3,6 +3,7 @@
 //! Owns the fixtures that several of them share. Does not test single files. Invariant: every
 //! request that a login sent is recorded, so that a test can say what was not sent.
 
+mod client_credentials;
 mod discovery;
 mod fake_server;
 mod hostile;

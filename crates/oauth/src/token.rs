@@ -15,12 +15,15 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use url::{Url, form_urlencoded};
 
+use crate::assertion_key::AssertionParties;
 use crate::authorization::PendingLogin;
 use crate::error_codes;
 use crate::grant::{ClientAuthMethod, ClientIdentity, Grant};
 use crate::json_fetch::LoginFetcher;
+use crate::scope::ScopeSources;
 use crate::secret_text::SecretText;
-use crate::settings::LoginTarget;
+use crate::settings::{ClientCredentialsSettings, ClientProof, LoginTarget};
+use crate::token_server::FoundTokenServer;
 use crate::untrusted_url;
 
 /// Maximum length of an access token, in bytes. Servers limit headers to less.
@@ -31,6 +34,8 @@ const LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Longest wait for tokens. A code and most refresh tokens are good once, so a login is lost with
 /// an answer that is given up.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// Type of an assertion (RFC 7523, section 2.2).
+const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 /// Longest refresh: one request with the scope, and one without.
 pub(crate) const REFRESH_MAX: Duration = TOKEN_TIMEOUT.saturating_mul(2);
 /// Longest wait for the end of one token.
@@ -135,6 +140,37 @@ pub async fn refresh(
     }
 }
 
+/// Gets a token for a client itself (RFC 6749, section 4.4).
+///
+/// # Errors
+/// The endpoint gave no token.
+pub(crate) async fn get_client_token(
+    fetcher: LoginFetcher<'_>,
+    found: &FoundTokenServer,
+    settings: &ClientCredentialsSettings,
+) -> Result<TokenSet, TokenFailure> {
+    let url = &found.server.token_endpoint;
+    let sources = ScopeSources {
+        configured: settings.scopes.as_deref(),
+        resource: found.scopes_supported.as_deref(),
+        ..ScopeSources::default()
+    };
+    // Only a challenge can lead to too many authorizations, and there is none here.
+    let scope = sources.choose().ok().and_then(|choice| choice.asked);
+    let mut form = TokenForm::new("client_credentials");
+    form.add_optional("scope", scope.as_deref());
+    form.add_optional("resource", found.resource.as_deref());
+    let authorization = form.prove(settings, found)?;
+    let sent = fetcher.post_form(url, form.0, authorization, TOKEN_TIMEOUT);
+    let host = untrusted_url::host(url);
+    match sent.await {
+        Ok(response) => {
+            read_tokens(&response, ExchangeKind::Proof, &host).map_err(|refusal| refusal.failure)
+        }
+        Err(error) => Err(TokenFailure::Unavailable(error.to_string())),
+    }
+}
+
 /// Revokes the tokens of a login (RFC 7009).
 ///
 /// # Errors
@@ -175,6 +211,8 @@ enum ExchangeKind {
     Code,
     /// Refresh token of a login.
     RefreshToken,
+    /// Proof of a client that gets tokens for itself.
+    Proof,
 }
 
 /// Form for a token endpoint, encoded.
@@ -208,6 +246,46 @@ impl TokenForm {
         }
         self.add("client_id", &client.id);
         None
+    }
+
+    /// Adds the proof of a client that gets tokens for itself. Returns the header that has it, if
+    /// it is not in the form.
+    fn prove(
+        &mut self,
+        settings: &ClientCredentialsSettings,
+        found: &FoundTokenServer,
+    ) -> Result<Option<HeaderValue>, TokenFailure> {
+        let client = &settings.client_id;
+        let server = &found.server;
+        let assertion = match &settings.proof {
+            ClientProof::Secret(secret) => {
+                let method = ClientAuthMethod::for_secret(&server.auth_methods);
+                if method != Some(ClientAuthMethod::Post) {
+                    return Ok(basic(client, secret));
+                }
+                self.add("client_id", client);
+                self.add("client_secret", secret.expose());
+                return Ok(None);
+            }
+            ClientProof::Assertion(assertion) => assertion,
+        };
+        let parties = AssertionParties {
+            client,
+            // The request goes to exactly this address, so no other server learns the assertion.
+            audience: match &assertion.audience {
+                Some(audience) => audience,
+                None => server.token_endpoint.as_str(),
+            },
+            key_id: assertion.key_id.as_deref(),
+        };
+        let signed = assertion
+            .key
+            .sign(parties, &server.signing_algorithms, Timestamp::now())
+            .map_err(|_| TokenFailure::Unavailable("the private key cannot sign".to_owned()))?;
+        self.add("client_id", client);
+        self.add("client_assertion_type", ASSERTION_TYPE);
+        self.add("client_assertion", signed.expose());
+        Ok(None)
     }
 }
 
@@ -351,7 +429,7 @@ fn read_tokens(
             (true, ExchangeKind::RefreshToken) => {
                 TokenFailure::Ended(format!("{host} has ended the login: {words}"))
             }
-            (true, ExchangeKind::Code) => TokenFailure::Ended(no_token),
+            (true, ExchangeKind::Code | ExchangeKind::Proof) => TokenFailure::Ended(no_token),
             // Somebody has changed the client's rights, and may change them back.
             (false, ExchangeKind::RefreshToken) if code == "unauthorized_client" => {
                 let fix = "allow this client to renew logins there, or log in again";

@@ -178,7 +178,9 @@ pub(super) fn judge_connection(
         Some(ConnectTarget::Http { headers, auth, .. }) if *state == UpstreamState::NeedsLogin => {
             let verb = if headers.is_empty() { "add" } else { "check" };
             let fix = match auth {
-                ServerAuth::Command(_) => format!("check `servers.{name}.auth`"),
+                ServerAuth::Command(_) | ServerAuth::ClientCredentials(_) => {
+                    format!("check `servers.{name}.auth`")
+                }
                 ServerAuth::OAuth(_) => format!("{verb} `servers.{name}.headers`"),
             };
             connection_finding(server, DoctorCode::LoginRefused, fix)

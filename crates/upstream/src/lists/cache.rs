@@ -388,6 +388,14 @@ impl PartsDigest {
                     self.add(part.as_bytes());
                 }
             }
+            ServerAuth::ClientCredentials(settings) => {
+                let scopes = settings.scopes.iter().flatten().map(String::as_str);
+                let client = ["client_credentials", settings.client_id.as_str()];
+                let issuer = [settings.issuer.as_str()];
+                for part in client.into_iter().chain(issuer).chain(scopes) {
+                    self.add(part.as_bytes());
+                }
+            }
             ServerAuth::Command(settings) => {
                 self.add(b"command");
                 self.add(settings.command.as_bytes());
@@ -412,7 +420,9 @@ mod tests {
     use crate::testing::settings_http;
     use crate::{NoSink, Upstream, UpstreamRuntime};
     use moongate_model::{ServerStart, UpstreamState};
-    use moongate_oauth::{CommandSettings, OAuthSettings, SecretText};
+    use moongate_oauth::{
+        ClientCredentialsSettings, ClientProof, CommandSettings, OAuthSettings, SecretText,
+    };
     use moongate_telemetry::Metrics;
     use moongate_transport::reaper::Reaper;
 
@@ -442,15 +452,26 @@ mod tests {
                 ttl: Duration::from_secs(60 * minutes),
             })
         };
+        let machine = |id: &str| {
+            ServerAuth::ClientCredentials(ClientCredentialsSettings {
+                client_id: id.to_owned(),
+                proof: ClientProof::Secret(SecretText::new("hush")),
+                issuer: "https://auth.example.com".parse().unwrap(),
+                scopes: None,
+                sends_resource: true,
+            })
+        };
         let accounts = [
             ServerAuth::default(),
             client("a"),
             client("b"),
             command("a", 1),
             command("b", 1),
+            machine("a"),
+            machine("b"),
         ];
         let digests = BTreeSet::from(accounts.map(digest_with));
-        assert_eq!(digests.len(), 5);
+        assert_eq!(digests.len(), 7);
         assert!(digests.contains(&digest_with(command("a", 5))));
     }
 
