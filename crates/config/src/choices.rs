@@ -80,6 +80,9 @@ pub(super) enum LoginKind {
     OAuth,
     /// A program that prints a token.
     Command,
+    /// A client that gets tokens for itself, without a person.
+    #[serde(rename = "client_credentials")]
+    ClientCredentials,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]

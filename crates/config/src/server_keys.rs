@@ -83,6 +83,7 @@ pub(super) struct Server {
 #[serde(default)]
 pub(super) struct ServerLogin {
     /// `"oauth"`: a login, with `moongate login NAME`. `"command"`: a program prints a token.
+    /// `"client_credentials"`: Moongate gets tokens for itself, without a person.
     #[serde(rename = "type")]
     pub(super) kind: LoginKind,
     /// A client that you registered at the authorization server. Default: Moongate registers
@@ -94,8 +95,19 @@ pub(super) struct ServerLogin {
     pub(super) client_secret: Option<String>,
     /// The `https://` URL of a client metadata document, which is then the client's id.
     pub(super) client_id_url: Option<String>,
+    /// With `type = "client_credentials"`, instead of the secret: the client's private key in PEM,
+    /// `${file:/run/secrets/key.pem}`. It signs an assertion for each request.
+    #[cfg_attr(test, schemars(length(min = 1)))]
+    pub(super) private_key: Option<String>,
+    /// The name of that key at the authorization server, if it has several.
+    #[cfg_attr(test, schemars(length(min = 1)))]
+    pub(super) key_id: Option<String>,
+    /// The audience of the assertions. Default: the token endpoint. Some authorization servers
+    /// demand their issuer.
+    #[cfg_attr(test, schemars(length(min = 1)))]
+    pub(super) audience: Option<String>,
     /// The authorization server that the client is for, whatever the server names. Default: that of
-    /// the first login.
+    /// the first login. `type = "client_credentials"` needs it.
     pub(super) issuer: Option<String>,
     /// The scopes to ask for. Default: those that the server names.
     pub(super) scopes: Option<Vec<String>>,
@@ -120,6 +132,9 @@ impl Default for ServerLogin {
             client_id: None,
             client_secret: None,
             client_id_url: None,
+            private_key: None,
+            key_id: None,
+            audience: None,
             issuer: None,
             scopes: None,
             resource: true,

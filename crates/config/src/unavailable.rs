@@ -17,11 +17,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
         "remove it; there is a worker for each core",
     ),
     (
-        "servers.*.auth.type",
-        Some("client_credentials"),
-        "use \"command\" with a program that gets the token",
-    ),
-    (
         "servers.*.auth.per",
         None,
         "remove it; everybody uses the server with the same login",

@@ -1,7 +1,9 @@
 //! Credentials for servers: how `auth` is resolved, who takes it for a change, and where its
 //! secrets are.
 
-use moongate_oauth::{CommandSettings, OAuthSettings, SecretText, ServerAuth};
+use moongate_oauth::{
+    ClientCredentialsSettings, ClientProof, CommandSettings, OAuthSettings, SecretText, ServerAuth,
+};
 use url::Url;
 
 use super::*;
@@ -86,6 +88,66 @@ fn a_command_has_the_settings_of_the_config() {
 }
 
 #[test]
+fn a_client_without_a_person_has_the_settings_of_the_config() {
+    let auth = auth_of(
+        r#"
+        [servers.a.auth]
+        type = "client_credentials"
+        client_id = "moongate"
+        client_secret = "${SECRET}"
+        issuer = "https://login.example.com/tenant"
+        scopes = ["read"]
+        resource = false
+        "#,
+    );
+    let expected = ClientCredentialsSettings {
+        client_id: "moongate".to_owned(),
+        proof: ClientProof::Secret(SecretText::new("hush-client")),
+        issuer: Url::parse("https://login.example.com/tenant").unwrap(),
+        scopes: Some(vec!["read".to_owned()]),
+        sends_resource: false,
+    };
+    assert_eq!(auth, ServerAuth::ClientCredentials(expected));
+}
+
+#[test]
+fn the_private_key_of_a_client_comes_from_a_file() {
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+    use base64::Engine as _;
+
+    let random = aws_lc_rs::rand::SystemRandom::new();
+    let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+    let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    let packed = base64::engine::general_purpose::STANDARD.encode(document.as_ref());
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("key.pem");
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{packed}\n-----END PRIVATE KEY-----\n");
+    std::fs::write(&file, pem).unwrap();
+    let auth = auth_of(&format!(
+        r#"
+        [servers.a.auth]
+        type = "client_credentials"
+        client_id = "moongate"
+        private_key = "${{file:{}}}"
+        key_id = "key-1"
+        audience = "https://login.example.com"
+        issuer = "https://login.example.com"
+        "#,
+        file.display()
+    ));
+    let ServerAuth::ClientCredentials(settings) = auth else {
+        panic!("{auth:?}");
+    };
+    let ClientProof::Assertion(assertion) = &settings.proof else {
+        panic!("{settings:?}");
+    };
+    assert_eq!(assertion.key_id.as_deref(), Some("key-1"));
+    let audience = assertion.audience.as_deref();
+    assert_eq!(audience, Some("https://login.example.com"));
+    assert!(!format!("{settings:?}").contains(&packed));
+}
+
+#[test]
 fn a_websocket_may_have_auth() {
     let text = "[servers.a]\nurl = \"wss://a.example/mcp\"\nauth = { client_id = \"x\" }\n";
     let auth = auth_in(&plan(&[("moongate.toml", text)], &[]));
@@ -107,6 +169,13 @@ fn secrets_of_auth_are_shown_nowhere() {
         [servers.c]
         url = "https://c.example/mcp"
         auth = { client_id = "x", client_secret = "${SECRET}" }
+        [servers.d]
+        url = "https://d.example/mcp"
+        [servers.d.auth]
+        type = "client_credentials"
+        client_id = "x"
+        issuer = "https://login.example.com"
+        client_secret = "hush-d"
         "#;
     let loaded = load_texts(&[("moongate.toml", text)], &[("SECRET", "hush-variable")]).unwrap();
     let printed = loaded.print();

@@ -26,8 +26,12 @@ const OAUTH_ONLY: [&str; 7] = [
     "resource",
     "params",
 ];
+/// Keys of a login that a client without a person has no use for.
+const PERSON_ONLY: [&str; 2] = ["client_id_url", "params"];
 /// Keys of a program that prints a token.
 const COMMAND_ONLY: [&str; 4] = ["command", "args", "env", "ttl"];
+/// Keys of a client that gets tokens for itself.
+const CLIENT_ONLY: [&str; 3] = ["private_key", "key_id", "audience"];
 
 impl PlanResolver<'_> {
     /// Resolves `auth` of a server with a URL. Without it, the server can still be logged in to.
@@ -45,11 +49,19 @@ impl PlanResolver<'_> {
         match login.kind {
             LoginKind::OAuth => {
                 self.reject_keys_of_type("command", &COMMAND_ONLY, &path);
+                self.reject_keys_of_type("client_credentials", &CLIENT_ONLY, &path);
                 ServerAuth::OAuth(self.oauth(login, &path))
             }
             LoginKind::Command => {
                 self.reject_keys_of_type("oauth", &OAUTH_ONLY, &path);
+                self.reject_keys_of_type("client_credentials", &CLIENT_ONLY, &path);
                 ServerAuth::Command(self.token_command(login, &path))
+            }
+            LoginKind::ClientCredentials => {
+                self.reject_keys_of_type("oauth", &PERSON_ONLY, &path);
+                self.reject_keys_of_type("command", &COMMAND_ONLY, &path);
+                let settings = self.client_credentials(login, &path);
+                settings.map_or_else(ServerAuth::default, ServerAuth::ClientCredentials)
             }
         }
     }
@@ -91,10 +103,7 @@ impl PlanResolver<'_> {
 
     fn oauth(&mut self, login: &ServerLogin, path: &ConfigPath) -> OAuthSettings {
         self.check_client(path);
-        let scopes = path.key("scopes");
-        for (at, scope) in login.scopes.iter().flatten().enumerate() {
-            self.check_scope(&scopes.item(at), scope);
-        }
+        self.check_scopes(login, path);
         let params = path.key("params");
         for name in login.params.keys() {
             self.check_parameter(&params.key(name), name);
@@ -136,6 +145,13 @@ impl PlanResolver<'_> {
                 message,
                 "keep one of the two",
             );
+        }
+    }
+
+    pub(super) fn check_scopes(&mut self, login: &ServerLogin, path: &ConfigPath) {
+        let scopes = path.key("scopes");
+        for (at, scope) in login.scopes.iter().flatten().enumerate() {
+            self.check_scope(&scopes.item(at), scope);
         }
     }
 

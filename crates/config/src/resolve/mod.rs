@@ -7,6 +7,7 @@
 mod access;
 mod admin;
 mod auth;
+mod client_credentials;
 mod connect;
 mod disabled;
 mod egress;
