@@ -18,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
+import urllib.request
 
 import browser_login
 
@@ -106,8 +108,10 @@ OWN = {"request-metadata": request_metadata, "http-standard-headers": standard_h
 
 def drive(scenario, config, url):
     """Drives the gateway as a scenario says."""
-    if needs_login(scenario):
+    if needs_person(scenario):
         call_with_login(config, url)
+    elif needs_login(scenario):
+        within_time(call_first_tool(url))
     else:
         handler = OWN.get(scenario) or reference.HANDLERS[scenario]
         within_time(handler(url))
@@ -117,11 +121,32 @@ def needs_login(scenario):
     return scenario.startswith("auth/")
 
 
-def auth_of(scenario):
+def needs_person(scenario):
+    return needs_login(scenario) and not scenario.startswith("auth/client-credentials")
+
+
+def issuer_of(upstream):
+    """Returns the authorization server of a server, as a person would read it in its metadata."""
+    server = urllib.parse.urlsplit(upstream)
+    path = f"/.well-known/oauth-protected-resource{server.path}"
+    # A proxy of the environment does not reach this machine.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(server._replace(path=path).geturl(), timeout=RUN_SECONDS) as response:
+        return json.load(response)["authorization_servers"][0]
+
+
+def auth_of(scenario, upstream):
     """Returns `servers.upstream.auth`: what a person would have to write there."""
     if scenario == "auth/basic-cimd":
         return {"client_id_url": CLIENT_DOCUMENT}
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    if not needs_person(scenario):
+        issuer = issuer_of(upstream)
+        auth = {"type": "client_credentials", "client_id": context["client_id"], "issuer": issuer}
+        if "client_secret" in context:
+            return {**auth, "client_secret": context["client_secret"]}
+        # The suite takes no other audience.
+        return {**auth, "private_key": context["private_key_pem"], "audience": issuer}
     return {key: context[key] for key in ("client_id", "client_secret") if key in context}
 
 
@@ -135,7 +160,7 @@ def write_config(scenario, upstream, directory):
         config["gateway"]["state_dir"] = str(directory / "state")
         # The suite's authorization server is on another port than its server.
         config["egress"] = {"allow": ["localhost"]}
-        auth = auth_of(scenario)
+        auth = auth_of(scenario, upstream)
         if auth:
             config["servers"]["upstream"]["auth"] = auth
     path = directory / "moongate.json"
@@ -182,7 +207,7 @@ def main():
     scenario, upstream = os.environ["MCP_CONFORMANCE_SCENARIO"], sys.argv[-1]
     with tempfile.TemporaryDirectory() as directory:
         config = write_config(scenario, upstream, pathlib.Path(directory))
-        if needs_login(scenario):
+        if needs_person(scenario):
             browser_login.log_in(config)
         program, url = start(config)
         try:

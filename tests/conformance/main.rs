@@ -64,8 +64,6 @@ const NAMED_KEY: ExcusedScenario = ExcusedScenario {
 
 /// Extensions of authorization that the gateway does not have yet.
 const LOGINS: &[ExcusedScenario] = &[
-    extension(REVISIONS[0], "auth/client-credentials-jwt", CREDENTIALS),
-    extension(REVISIONS[0], "auth/client-credentials-basic", CREDENTIALS),
     extension(
         REVISIONS[0],
         "auth/enterprise-managed-authorization",
@@ -74,8 +72,6 @@ const LOGINS: &[ExcusedScenario] = &[
     extension(REVISIONS[0], "auth/dpop", DPOP),
     extension(REVISIONS[0], "auth/dpop-nonce", DPOP),
     extension(REVISIONS[0], "auth/wif-jwt-bearer", WORKLOAD),
-    extension(REVISIONS[1], "auth/client-credentials-jwt", CREDENTIALS),
-    extension(REVISIONS[1], "auth/client-credentials-basic", CREDENTIALS),
     extension(
         REVISIONS[1],
         "auth/enterprise-managed-authorization",
@@ -86,8 +82,6 @@ const LOGINS: &[ExcusedScenario] = &[
     extension(REVISIONS[1], "auth/wif-jwt-bearer", WORKLOAD),
 ];
 
-const CREDENTIALS: &str = "`auth.type = \"client_credentials\"` is not available yet, so a person \
-                           logs in.";
 const ENTERPRISE: &str = "Identity assertions of a company's login are not exchanged yet.";
 const DPOP: &str = "Tokens are not bound to a key yet.";
 const WORKLOAD: &str = "Workload identities are not exchanged for tokens yet.";
