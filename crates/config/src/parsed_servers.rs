@@ -181,7 +181,7 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
             masked: members(masked),
             notes,
             is_broken: was_broken || !is_usable,
-            needs_login: false,
+            needs_login: logs_in(&kept),
         });
     }
     Ok(ParsedServers {
@@ -189,6 +189,13 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
         warnings,
         wrapper,
     })
+}
+
+/// True if an entry has the settings of a login that a person makes.
+fn logs_in(server: &ConfigNode) -> bool {
+    let auth = server.child("auth");
+    let kind = auth.map(|auth| auth.child("type").and_then(ConfigNode::as_text));
+    kind.is_some_and(|kind| matches!(kind, None | Some("oauth")))
 }
 
 /// Sorts messages by the servers that they are about.
@@ -306,6 +313,37 @@ mod tests {
             "{:?}",
             found[0].notes
         );
+    }
+
+    #[test]
+    fn a_login_of_a_client_becomes_ours_with_its_secret_masked() {
+        let text = r#"{"mcpServers": {"a": {"url": "https://a.example/mcp", "auth":
+            {"CLIENT_ID": "x", "CLIENT_SECRET": "hush", "redirectUri": "cursor://x"}}}}"#;
+        let found = entries("/home/ada/.cursor/mcp.json", text);
+        let auth = json!({"client_id": "x", "client_secret": "hush"});
+        assert_eq!(found[0].settings["auth"], auth);
+        let masked = json!({"client_id": "x", "client_secret": "***"});
+        assert_eq!(found[0].masked["auth"], masked);
+        assert!(found[0].needs_login);
+        let note = &found[0].notes[0];
+        assert!(
+            note.contains("`redirectUri`") && !note.contains("hush"),
+            "{note}"
+        );
+    }
+
+    #[test]
+    fn a_client_s_credential_or_program_has_no_login() {
+        for entry in [
+            r#""url": "https://a.example/", "headers": {"authorization": "Bearer ${T}"}"#,
+            r#""command": "a""#,
+        ] {
+            let login = r#""oauth": {"clientId": "x"}"#;
+            let text = format!(r#"{{"mcpServers": {{"a": {{{entry}, {login}}}}}}}"#);
+            let found = entries("/home/ada/.cursor/mcp.json", &text);
+            assert!(!found[0].settings.contains_key("auth"), "{entry}");
+            assert!(!found[0].needs_login && !found[0].is_broken, "{entry}");
+        }
     }
 
     #[test]

@@ -217,16 +217,21 @@ fn auth_of_a_client_s_file_is_ours_only_in_our_form() {
         matches!(auth, ServerAuth::Command(_)) && !warned,
         "{auth:?}"
     );
-    let theirs = r#"{"CLIENT_ID": "x", "CLIENT_SECRET": "y"}"#;
     // An editor's file is never ours, so that nothing of it runs.
-    for (name, auth) in [
-        ("moongate.json", theirs),
-        ("moongate.json", "\"oauth\""),
-        ("mcp.json", theirs),
-        ("mcp.json", ours),
-    ] {
+    for (name, auth) in [("moongate.json", "\"oauth\""), ("mcp.json", ours)] {
         let found = load_json(name, auth);
         assert_eq!(found, (ServerAuth::default(), true), "{name} {auth}");
+    }
+    let theirs = r#"{"CLIENT_ID": "x", "CLIENT_SECRET": "y", "scopes": ["a"]}"#;
+    let login = OAuthSettings {
+        client_id: Some("x".to_owned()),
+        client_secret: Some(SecretText::new("y")),
+        scopes: Some(vec!["a".to_owned()]),
+        ..OAuthSettings::default()
+    };
+    let expected = (ServerAuth::OAuth(login), true);
+    for name in ["moongate.json", "mcp.json"] {
+        assert_eq!(load_json(name, theirs), expected, "{name}");
     }
 }
 

@@ -10,8 +10,9 @@ use super::super::check::accepts_setting;
 use super::super::problem::ProblemKind;
 use super::super::resolve;
 use super::super::schema::{ConfigSchema, SchemaRule};
-use super::super::tree::{ConfigNode, ConfigValue};
+use super::super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::client::SERVERS;
+use super::client_login::ClientLogin;
 use super::command_line::split;
 use super::entry::{ClientEntry, type_of};
 
@@ -142,8 +143,12 @@ impl ClientEntry<'_> {
 
     /// Leaves out what means nothing here, or is of a kind that the server is not.
     pub(super) fn leave_out_harmless(&mut self) {
+        let mut auth = None;
         for key in LOGINS {
-            self.leave_out_login(key);
+            auth = auth.or(self.take_login(key));
+        }
+        if let Some(auth) = auth {
+            self.table.insert("auth".to_owned(), auth);
         }
         self.choose_way();
         self.protocol_as_type();
@@ -287,15 +292,18 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Leaves out a login that only the client makes. Nothing of it is run.
-    fn leave_out_login(&mut self, key: &str) {
+    /// Takes a login out of the entry. Returns `auth` with it, if the gateway can make the same one.
+    /// Nothing of it is run.
+    fn take_login(&mut self, key: &str) -> Option<ConfigNode> {
         if self.is_own_login(key) {
-            return;
+            return None;
         }
-        let Some(node) = self.table.remove(key) else {
-            return;
-        };
+        let node = self.table.remove(key)?;
         let path = self.path.key(key);
+        if let Some(login) = self.read_login(&node) {
+            self.note_login(&path, &node, &login);
+            return Some(login.auth);
+        }
         let message = format!(
             "`{path}` is a login that only {} can use, so it is ignored",
             self.format.title
@@ -305,6 +313,41 @@ impl ClientEntry<'_> {
         self.faults
             .for_setting(&path)
             .warn(ProblemKind::UnknownKey, node.key, message, fix);
+        None
+    }
+
+    /// Reads a login of the client as ours. `None`: the gateway cannot make it, or another setting
+    /// is the credential.
+    fn read_login(&self, node: &ConfigNode) -> Option<ClientLogin> {
+        let is_credential = |name: &String| name.eq_ignore_ascii_case("authorization");
+        let headers = self.table.get("headers").and_then(ConfigNode::as_table);
+        let has_credential = headers.is_some_and(|headers| headers.keys().any(is_credential));
+        // Of two logins, one in our form counts.
+        if !self.table.contains_key("url") || has_credential || self.is_own_login("auth") {
+            return None;
+        }
+        ClientLogin::read(node).filter(|login| accepts_setting("x", "auth", &login.auth))
+    }
+
+    /// Warns about what a login needs here, or has no equal for.
+    fn note_login(&mut self, path: &ConfigPath, node: &ConfigNode, login: &ClientLogin) {
+        let left_out: Vec<String> = login
+            .left_out
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect();
+        if left_out.is_empty() && !login.has_client {
+            return;
+        }
+        let but = match left_out.is_empty() {
+            true => String::new(),
+            false => format!(", without {}", left_out.join(", ")),
+        };
+        let message = format!("`{path}` is used for Moongate's own login{but}");
+        let fix = "its client must allow the redirect address that `moongate login NAME` uses";
+        self.faults
+            .for_setting(path)
+            .warn(ProblemKind::ClientSetting, node.key, message, fix);
     }
 
     /// True for `auth` in our form, in a file that may be ours.

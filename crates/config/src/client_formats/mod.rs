@@ -5,6 +5,7 @@
 //! file with only our keys stays as it is.
 
 mod client;
+mod client_login;
 mod command_line;
 mod entry;
 mod harmless;
