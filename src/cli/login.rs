@@ -33,10 +33,11 @@ use tokio::time::timeout;
 
 use crate::app::logins::logins_of;
 use crate::app::probe::ProbeFailure;
+use crate::cli::bridge_target::{bridge_config, bridge_server};
 use crate::cli::client::probe_with;
 use crate::cli::process::{
-    BAD_CONFIG, CONFIG_VARIABLE, load_options, print_message, report_error, report_unusable,
-    runtime,
+    BAD_CONFIG, CONFIG_VARIABLE, is_config_flag_given, load_options, print_message, report_error,
+    report_unusable, runtime,
 };
 use crate::cli::server_choice::find_server;
 use input_lines::{InputLines, can_ask};
@@ -56,6 +57,9 @@ pub struct LoginArgs {
     /// The servers' names in the config; omit them to log in to all that need it
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
+    /// Log in to this URL instead, for `moongate stdio --url URL`
+    #[arg(long, value_name = "URL", conflicts_with = "servers")]
+    url: Option<String>,
     /// Do not ask before a login at another site than the server's
     #[arg(long, short = 'y')]
     yes: bool,
@@ -88,9 +92,9 @@ pub fn run(args: &LoginArgs) -> ExitCode {
 async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     // What is worth knowing is printed.
     logs::start("off", false);
-    let plan = match moongate_config::load(&load_options(&args.config)) {
-        Ok(loaded) => loaded.plan,
-        Err(problems) => return Ok(report_unusable(&problems)),
+    let plan = match load_plan(args) {
+        Ok(plan) => plan,
+        Err(code) => return Ok(code),
     };
     // All names are checked before the first login.
     let named: Result<Vec<&ServerSettings>, String> = args
@@ -110,7 +114,9 @@ async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
         "there is no folder to keep logins in: set `gateway.state_dir`, and remove \
          `gateway.state = \"memory\"`",
     )?;
-    if servers.is_empty() {
+    if args.url.is_some() {
+        servers = plan.servers.iter().collect();
+    } else if servers.is_empty() {
         servers = servers_without_login(&plan, &logins).await;
         if servers.is_empty() {
             print_message("no server needs a login");
@@ -139,6 +145,33 @@ async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     // A check of a server may have started a renewal, which the end of the process would lose.
     logins.settle().await;
     Ok(code)
+}
+
+/// Loads the config with the servers, or the one of a bridge to a URL. Fails with the exit code,
+/// once the problem is printed.
+fn load_plan(args: &LoginArgs) -> Result<Plan, ExitCode> {
+    let Some(url) = &args.url else {
+        let loaded = moongate_config::load(&load_options(&args.config));
+        return loaded
+            .map(|loaded| loaded.plan)
+            .map_err(|problems| report_unusable(&problems));
+    };
+    let refuse = |message: String| {
+        print_message(&format!("error: {message}"));
+        ExitCode::from(BAD_CONFIG)
+    };
+    // The variable may be set for other commands. Only the flag shows intent.
+    if is_config_flag_given(&args.config) {
+        let message = "--config has no effect with --url: a bridge has no config";
+        return Err(refuse(message.to_owned()));
+    }
+    let server = bridge_server(url, None).map_err(refuse)?;
+    let mut plan = match bridge_config() {
+        Ok(loaded) => loaded.plan,
+        Err(problems) => return Err(report_unusable(&problems)),
+    };
+    plan.servers = vec![server];
+    Ok(plan)
 }
 
 /// Finds the servers that refuse what they are sent now.
@@ -280,6 +313,13 @@ impl LoginCommand<'_> {
                 else {
                     return Err(error.into());
                 };
+                if self.args.url.is_some() {
+                    bail!(
+                        "the login at --url needs a client that is registered by hand, for which a \
+                         bridge has no setting: add the URL with `moongate add`, and start \
+                         `moongate stdio` without --url"
+                    );
+                }
                 print_message(&error.to_string());
                 let config = &self.args.config;
                 let offer = offer_client(server, issuer, config, &mut self.input).await?;

@@ -8,6 +8,7 @@ pub mod check;
 pub mod client;
 pub mod add;
 mod add_probe;
+mod bridge_target;
 mod config_edit;
 mod check_servers;
 mod confirm;

@@ -13,17 +13,17 @@ use http::{HeaderMap, HeaderValue, header};
 use tokio::io::{AsyncReadExt, Stdin};
 
 use crate::app::GatewayApp;
-use crate::cli::client::remote;
+use crate::cli::bridge_target::{BRIDGED, bridge_config, bridge_server};
 use crate::cli::process::{self, CONFIG_VARIABLE, print_message, report_error, runtime};
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
 use moongate_access::auth::{AuthSettings, KeyHash, KeySettings};
 use moongate_access::policy::GlobList;
 use moongate_clients::KEY_VARIABLE;
-use moongate_config::{ConfigProblems, ErrorTolerance, LoadOptions, Plan};
+use moongate_config::{ConfigProblems, ErrorTolerance, Plan};
 use moongate_listener::StdioRefused;
 use moongate_model::SharingMode;
-use moongate_protocol::{Era, SUPPORTED};
+use moongate_protocol::Era;
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
 use moongate_upstream::ServerSettings;
@@ -39,8 +39,6 @@ or, as a bridge to a running gateway (with the key from the environment):
 
 Exit codes: 0 the client disconnected or a signal arrived, 1 failure, 2 bad usage or config.";
 
-/// Name of a bridge's only server.
-const BRIDGED: &str = "gateway";
 /// Limits of a bridge. They only bound its memory: the gateway at its other end has its own.
 const BRIDGE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 const BRIDGE_CALLS: usize = 1000;
@@ -209,23 +207,9 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
             "--config has no effect with --url: that gateway has its own".to_owned(),
         ));
     }
-    let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
-    // Limits and logs of the environment apply to the bridge. Listeners, servers and keys do not.
-    let mut env = process::environment();
-    env.retain(|name, _| {
-        !name.starts_with("MOONGATE_")
-            || name.starts_with("MOONGATE_LIMITS__")
-            || name.starts_with("MOONGATE_TELEMETRY__")
-    });
-    let loaded = moongate_config::load(&LoadOptions {
-        env,
-        revisions: &SUPPORTED,
-        ..LoadOptions::default()
-    });
-    let loaded = loaded.map_err(StdioUnusable::Config)?;
+    let server = bridge_server(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
+    let loaded = bridge_config().map_err(StdioUnusable::Config)?;
     let mut plan = loaded.plan;
-    plan.listen.clear();
-    plan.admin = None;
     // All state is the other gateway's: a file here would only be in the way of a gateway on this
     // machine.
     plan.state = StoreSettings::default();
@@ -234,7 +218,6 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     plan.views.clear();
     plan.limits.body.0 = plan.limits.body.0.max(BRIDGE_MESSAGE_MAX);
     let mut server = ServerSettings {
-        name: BRIDGED.to_owned(),
         as_client: true,
         is_gateway: true,
         input_timeout: plan.times.input_timeout.0,

@@ -4,6 +4,7 @@
 //! that we did not write. Everything listens on loopback, which `egress.allow` permits here.
 
 mod attacks;
+mod bridge;
 mod browser;
 mod command;
 mod crashes;

@@ -34,7 +34,7 @@ impl ServerSettings {
     /// config has a header or a command for it, they are what must be corrected.
     pub fn accepts_login(&self) -> bool {
         match &self.connect {
-            // The bridge to a gateway has its client's key.
+            // A bridge has a key or a login of its URL, but no name that `moongate login` knows.
             _ if self.is_gateway => false,
             // The host of its URL is not where the server is, so no login can be discovered.
             ConnectTarget::Http {
@@ -66,9 +66,23 @@ impl ServerSettings {
                 reason: login_sentence(&self.name),
                 needs_login: true,
             }
+        } else if self.is_login_for_bridge(error) {
+            let advice = "if it takes logins, run `moongate login --url URL`";
+            ConnectFailure::other(format!("{error}; {advice}"))
         } else {
             ConnectFailure::other(error.to_string())
         }
+    }
+
+    /// Returns true if a bridge without a key was refused, so that a login may help.
+    fn is_login_for_bridge(&self, error: &ConnectError) -> bool {
+        let is_unauthorized = matches!(
+            error,
+            ConnectError::Link(LinkError::Status { status: 401, .. })
+        );
+        let has_url = matches!(self.connect, ConnectTarget::Http { socket: None, .. });
+        let is_bridge = self.is_gateway && has_url;
+        is_bridge && is_unauthorized && self.connect.credential_key().is_none()
     }
 }
 
@@ -185,10 +199,14 @@ mod tests {
             is_gateway: true,
             ..server(ServerAuth::default())
         };
-        for settings in [server(command), with_header(AUTHORIZATION), bridge] {
+        for settings in [server(command), with_header(AUTHORIZATION)] {
             let refused = settings.describe_failure(&status(401));
             assert_eq!(refused, ConnectFailure::other("HTTP status 401".to_owned()));
         }
+        let refused = bridge.describe_failure(&status(401));
+        assert!(!refused.needs_login, "it has no name to log in with");
+        let advice = "run `moongate login --url URL`";
+        assert!(refused.reason.contains(advice), "{}", refused.reason);
         let mut behind_socket = server(ServerAuth::default());
         if let ConnectTarget::Http { socket, .. } = &mut behind_socket.connect {
             *socket = Some("/run/mcp.sock".into());

@@ -39,26 +39,24 @@ pub(super) struct CommandEnd {
 impl RunningCommand {
     /// Starts a command on the config of a setup. Its input stays open.
     pub(super) fn start(setup: &Setup, args: &[&str]) -> Self {
-        let home = make_home(setup);
         // Not written again: a gateway may be reading it.
         let config = setup.path("moongate.toml");
         if !config.exists() {
             setup.file();
         }
-        let path = std::env::var("PATH").unwrap_or_default();
-        let mut command = Command::new(PROGRAM);
-        command
-            .args(args)
-            .arg("--config")
-            .arg(config)
-            .env_clear()
-            .env("PATH", format!("{}:{path}", home.join("bin").display()))
-            .env("HOME", &home)
-            .current_dir(&home)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
+        let mut command = program(setup, args);
+        command.arg("--config").arg(config);
+        RunningCommand::spawn(command)
+    }
+
+    /// Starts a command without a config, and with these variables. It has the home of the others.
+    pub(super) fn start_bare(setup: &Setup, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = program(setup, args);
+        command.envs(variables.iter().copied());
+        RunningCommand::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let printed = Arc::new(Mutex::new(String::new()));
         let mut readers = JoinSet::new();
@@ -146,7 +144,25 @@ pub(super) fn opened(setup: &Setup) -> Vec<String> {
     noted.lines().map(str::to_owned).collect()
 }
 
-fn home_of(setup: &Setup) -> PathBuf {
+/// Builds a command whose input and output are ours.
+fn program(setup: &Setup, args: &[&str]) -> Command {
+    let home = make_home(setup);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(args)
+        .env_clear()
+        .env("PATH", format!("{}:{path}", home.join("bin").display()))
+        .env("HOME", &home)
+        .current_dir(&home)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+pub(super) fn home_of(setup: &Setup) -> PathBuf {
     setup.path("home")
 }
 
