@@ -82,8 +82,8 @@ impl GatewayLogins {
             }
             ServerAuth::ClientCredentials(_) => {
                 return Err(no_login(format!(
-                    "{server} gets its tokens without a person (servers.{server}.auth), so there is \
-                     nothing to sign in to"
+                    "{server} gets its tokens without a person (servers.{server}.auth), so there \
+                     is nothing to sign in to"
                 )));
             }
         };

@@ -1,8 +1,8 @@
 //! Identity of a session: its id, its owner, its endpoint and its caller.
 //!
 //! Owns the caller, which changes with the log level and with `initialize`. Does not find sessions.
-//! Invariant: each caller of a session carries the session's id, if it has one, and the token of its
-//! end.
+//! Invariant: each caller of a session carries the session's id, if it has one, and the token of
+//! its end.
 
 use std::sync::Arc;
 

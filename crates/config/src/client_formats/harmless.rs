@@ -292,8 +292,8 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Takes a login out of the entry. Returns `auth` with it, if the gateway can make the same one.
-    /// Nothing of it is run.
+    /// Takes a login out of the entry. Returns `auth` with it, if the gateway can make the same
+    /// one. Nothing of it is run.
     fn take_login(&mut self, key: &str) -> Option<ConfigNode> {
         if self.is_own_login(key) {
             return None;
