@@ -30,7 +30,7 @@ pub(super) struct ClientLogin {
 impl ClientLogin {
     /// Reads a login. `None`: it says nothing that `auth` can say, or is of another kind.
     pub(super) fn read(node: &ConfigNode) -> Option<Self> {
-        let mut auth = BTreeMap::new();
+        let mut auth: BTreeMap<String, ConfigNode> = BTreeMap::new();
         let mut left_out = Vec::new();
         for (name, member) in node.as_table()? {
             let (key, read) = match plain(name).as_str() {
@@ -38,8 +38,7 @@ impl ClientLogin {
                 "clientid" => ("client_id", text_of(member)),
                 "clientsecret" => ("client_secret", text_of(member)),
                 "scope" | "scopes" => ("scopes", scopes_of(member)),
-                "issuer" | "issuerurl" => ("issuer", issuer_of(member)),
-                "authservermetadataurl" => ("issuer", issuer_of(member)),
+                "issuer" | "issuerurl" | "authservermetadataurl" => ("issuer", issuer_of(member)),
                 "type" | "granttype" if !is_login(member) => return None,
                 "enabled" if member.value == ConfigValue::Bool(false) => return None,
                 "type" | "granttype" | "enabled" => continue,
