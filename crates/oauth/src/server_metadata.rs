@@ -390,8 +390,11 @@ mod tests {
         let text = METADATA.replace("https://", "http://");
         let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).unwrap();
         let named = "http://auth.example.com/tenant1";
-        let fault = MetadataFault::Endpoint("authorization_endpoint");
-        assert_eq!(read(&text).check(named), Err(fault), "on another host");
+        let is_refused = |text: &str, named: &str| {
+            let fault = MetadataFault::Endpoint("authorization_endpoint");
+            read(text).check(named) == Err(fault)
+        };
+        assert!(is_refused(&text, named), "on another host");
         let text = text.replace("login.example.com", "auth.example.com");
         assert!(read(&text).check(named).is_ok());
         let text = METADATA.replace("https://auth.example.com", "http://127.0.0.1:8080");
@@ -399,6 +402,6 @@ mod tests {
         let named = "http://127.0.0.1:8080/tenant1";
         assert!(read(&text).check(named).is_ok(), "on this machine");
         let text = text.replace("http://localhost:3000", "http://10.0.0.1:3000");
-        assert_eq!(read(&text).check(named), Err(fault), "on another machine");
+        assert!(is_refused(&text, named), "on another machine");
     }
 }

@@ -65,7 +65,6 @@ fn a_gateway_without_issuers_takes_no_tokens() {
 
 #[test]
 fn an_issuer_that_would_be_unsafe_is_refused() {
-    let issuer = "issuer = \"https://login.example.com\"";
     let keys = "jwks_url = \"https://login.example.com/keys\"";
     for (old, new, beginning) in [
         (GATEWAY, "", "`auth.jwt` needs `gateway.public_url`"),
@@ -106,31 +105,6 @@ fn an_issuer_that_would_be_unsafe_is_refused() {
             "`auth.jwt[0].algorithms[0]`: ",
         ),
         (
-            keys,
-            &format!("{keys}\naudience = []"),
-            "`auth.jwt[0].audience` is empty",
-        ),
-        (
-            keys,
-            &format!("{keys}\naudience = [\"\"]"),
-            "`auth.jwt[0].audience[0]` is empty",
-        ),
-        (
-            keys,
-            &format!("{keys}\nscope = \"\""),
-            "`auth.jwt[0].scope`: ",
-        ),
-        (
-            keys,
-            &format!("{keys}\nscope = \"mcp email\""),
-            "`auth.jwt[0].scope`: ",
-        ),
-        (
-            keys,
-            &format!("{keys}\n{JWT}"),
-            "`auth.jwt[1].issuer`: there is another entry",
-        ),
-        (
             ROLE,
             "",
             "`auth.jwt` opens nothing without `[[auth.roles]]`",
@@ -140,6 +114,33 @@ fn an_issuer_that_would_be_unsafe_is_refused() {
         let text = format!("{GATEWAY}{JWT}{ROLE}");
         assert!(text.contains(old), "{old}");
         assert_refused(&text.replacen(old, new, 1), beginning);
+    }
+}
+
+#[test]
+fn values_that_no_token_could_have_are_refused() {
+    let keys = "jwks_url = \"https://login.example.com/keys\"";
+    for (new, beginning) in [
+        (
+            &format!("{keys}\naudience = []"),
+            "`auth.jwt[0].audience` is empty",
+        ),
+        (
+            &format!("{keys}\naudience = [\"\"]"),
+            "`auth.jwt[0].audience[0]` is empty",
+        ),
+        (&format!("{keys}\nscope = \"\""), "`auth.jwt[0].scope`: "),
+        (
+            &format!("{keys}\nscope = \"mcp email\""),
+            "`auth.jwt[0].scope`: ",
+        ),
+        (
+            &format!("{keys}\n{JWT}"),
+            "`auth.jwt[1].issuer`: there is another entry",
+        ),
+    ] {
+        let text = format!("{GATEWAY}{JWT}{ROLE}").replacen(keys, new, 1);
+        assert_refused(&text, beginning);
     }
 }
 
