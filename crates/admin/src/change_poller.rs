@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::admin_state::AdminState;
 use crate::calls::call_row;
 use crate::config_view::config_state;
-use crate::event_feed::{AdminEvent, KeptEvents, Watcher};
+use crate::event_feed::{AdminEvent, FeedWatcher, KeptEvents};
 use crate::server_signs::ServerSigns;
 use crate::sessions::session_rows;
 use crate::status::{gateway_status, server_statuses};
@@ -32,7 +32,7 @@ const BUSY_INTERVAL: Duration = Duration::from_secs(2);
 const CALL_CHANGES_MAX: u64 = 20;
 
 /// Adds a watcher, or returns `None` if there are too many.
-pub(super) fn watch(admin: &Arc<AdminState>) -> Option<Watcher> {
+pub(super) fn watch(admin: &Arc<AdminState>) -> Option<FeedWatcher> {
     admin.events.watch(|| {
         // The first poll happens before the task: later changes are all reported.
         // Weak, or the task would keep the whole gateway alive for a page that nobody closes.

@@ -44,7 +44,7 @@ pub struct EventFeed {
 }
 
 /// Watcher of the feed. Its slot is free again when it is dropped.
-pub(super) struct Watcher {
+pub(super) struct FeedWatcher {
     pub(super) events: broadcast::Receiver<Weak<AdminEvent>>,
     _slot: OwnedSemaphorePermit,
 }
@@ -87,7 +87,7 @@ impl EventFeed {
 
     /// Adds a watcher, or returns `None` if there are too many. `start` runs if no task looks for
     /// changes yet.
-    pub(super) fn watch(&self, start: impl FnOnce()) -> Option<Watcher> {
+    pub(super) fn watch(&self, start: impl FnOnce()) -> Option<FeedWatcher> {
         let slot = self.slots.clone().try_acquire_owned().ok()?;
         // Subscribed before the lock, so that a task about to stop counts this watcher.
         let events = self.sender.subscribe();
@@ -96,7 +96,7 @@ impl EventFeed {
             *is_polling = true;
             start();
         }
-        Some(Watcher {
+        Some(FeedWatcher {
             events,
             _slot: slot,
         })

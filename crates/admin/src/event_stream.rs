@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::admin_state::AdminState;
 use crate::change_poller::{snapshot_event, watch};
-use crate::event_feed::{AdminEvent, Watcher};
+use crate::event_feed::{AdminEvent, FeedWatcher};
 use crate::key_check::AccessGrant;
 use crate::operator_check::Viewer;
 use moongate_listener::json_response;
@@ -51,7 +51,7 @@ pub(super) async fn events(
 struct OpenStream {
     admin: Arc<AdminState>,
     grant: AccessGrant,
-    watcher: Watcher,
+    watcher: FeedWatcher,
     access: Arc<moongate_access::auth::AdminAccess>,
     next_id: u64,
     last_sent: Instant,
@@ -61,7 +61,7 @@ struct OpenStream {
 fn event_stream(
     admin: Arc<AdminState>,
     grant: AccessGrant,
-    watcher: Watcher,
+    watcher: FeedWatcher,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
     let count = CountGuard::new(&admin.metrics.clients.admin_streams);
     let access = admin.access.load_full();
