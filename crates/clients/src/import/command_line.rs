@@ -8,7 +8,7 @@ use moongate_config::{ParsedServer, legal_server_name, split_command};
 use serde_json::{Map, Value, json};
 
 use super::client_entry::entry;
-use super::runner::{Runner, program_name};
+use super::runner::{RunnerProgram, program_name};
 use super::{naming, remote_bridge};
 
 /// Flags of `mcp add` with a value that has no meaning here.
@@ -59,7 +59,7 @@ fn is_command(words: &[String]) -> bool {
     let is_url = words.len() == 1 && (program_is_url(&words[0]));
     is_url
         || words.get(1).is_some_and(|word| word == "mcp")
-        || Runner::find(&words[0]).is_some()
+        || RunnerProgram::find(&words[0]).is_some()
         || remote_bridge::is_bridge(&words[0])
 }
 
@@ -94,7 +94,7 @@ fn parse_server(words: &[String]) -> Result<ParsedServer, String> {
         return Ok(entry(&naming::name_of(&settings), settings));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let runner = Runner::find(words[0]);
+    let runner = RunnerProgram::find(words[0]);
     match words.as_slice() {
         // Before the clients: `docker mcp gateway run` adds nothing.
         [command, args @ ..] if runner.is_some_and(|runner| !runner.starts_server(args)) => {

@@ -8,7 +8,7 @@ use url::Url;
 
 use super::client_entry::text_of;
 use super::remote_bridge::RemoteBridge;
-use super::runner::{Runner, program_name};
+use super::runner::{RunnerProgram, program_name};
 
 /// Parts of a package's name that say only that it is an MCP server.
 const PLAIN_WORDS: [&str; 3] = ["mcp", "server", "modelcontextprotocol"];
@@ -59,7 +59,7 @@ fn of_host(host: &str) -> Option<String> {
 
 /// `npx -y @modelcontextprotocol/server-filesystem@1.0 DIR` is `filesystem`.
 fn of_command(command: &str, args: &[&str]) -> String {
-    let target = Runner::find(command).and_then(|runner| runner.target(args));
+    let target = RunnerProgram::find(command).and_then(|runner| runner.target(args));
     of_package(target.unwrap_or_else(|| program_name(command)))
 }
 

@@ -9,7 +9,7 @@ use moongate_config::ParsedServer;
 use serde_json::{Map, Value};
 
 use super::client_entry::converted_entry;
-use super::runner::{Runner, program_name};
+use super::runner::{RunnerProgram, program_name};
 
 /// Flags with a value that are about the bridge's page for logins.
 const LOGIN_PAGE: [&str; 3] = ["--host", "--auth-timeout", "--callback-port"];
@@ -325,7 +325,9 @@ fn runs_here(words: &[&str]) -> bool {
         Some((program, rest)) if program_name(program) == "cmd" => {
             runs_here(&rest[rest.iter().take_while(|word| word.starts_with('/')).count()..])
         }
-        Some((program, _)) => Runner::find(program).is_some_and(Runner::runs_node_here),
+        Some((program, _)) => {
+            RunnerProgram::find(program).is_some_and(RunnerProgram::runs_node_here)
+        }
     }
 }
 

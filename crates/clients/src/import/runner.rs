@@ -121,51 +121,51 @@ const PYTHON_FLAGS: &[&str] = &["-c", "-W", "-X"];
 const CHAINED_MAX: usize = 4;
 
 /// All known runners.
-const RUNNERS: [Runner; 22] = [
-    Runner::new("npx", NodePackage, &[], NPM_FLAGS),
-    Runner::new("pnpx", NodePackage, &[], NPM_FLAGS),
-    Runner::new("bunx", NodePackage, &[], NPM_FLAGS),
-    Runner::new(
+const RUNNERS: [RunnerProgram; 22] = [
+    RunnerProgram::new("npx", NodePackage, &[], NPM_FLAGS),
+    RunnerProgram::new("pnpx", NodePackage, &[], NPM_FLAGS),
+    RunnerProgram::new("bunx", NodePackage, &[], NPM_FLAGS),
+    RunnerProgram::new(
         "npm",
         NodePackage,
         &["exec", "x", "run", "run-script", "start"],
         NPM_FLAGS,
     )
     .with_required_word(),
-    Runner::new(
+    RunnerProgram::new(
         "pnpm",
         NodePackage,
         &["dlx", "exec", "run", "start"],
         NPM_FLAGS,
     ),
-    Runner::new(
+    RunnerProgram::new(
         "yarn",
         NodePackage,
         &["dlx", "exec", "run", "start", "node"],
         NPM_FLAGS,
     ),
-    Runner::new("bun", NodePackage, &["x", "run"], NPM_FLAGS),
-    Runner::new(
+    RunnerProgram::new("bun", NodePackage, &["x", "run"], NPM_FLAGS),
+    RunnerProgram::new(
         "deno",
         DenoModule,
         &["run", "task", "serve", "x"],
         DENO_FLAGS,
     ),
-    Runner::new("uvx", PythonPackage, &[], UV_FLAGS),
-    Runner::new("uv", PythonPackage, &["run", "tool"], UV_FLAGS).with_required_word(),
-    Runner::new("pipx", PythonPackage, &["run"], UV_FLAGS).with_required_word(),
-    Runner::new("docker", Image, IMAGE_WORDS, IMAGE_FLAGS).with_required_word(),
-    Runner::new("podman", Image, IMAGE_WORDS, IMAGE_FLAGS).with_required_word(),
-    Runner::new("node", NodeScript, &[], NODE_FLAGS),
-    Runner::new("tsx", NodeScript, &["watch"], NODE_FLAGS),
-    Runner::new("ts-node", NodeScript, &[], NODE_FLAGS),
-    Runner::new("python", PythonScript, &[], PYTHON_FLAGS),
-    Runner::new("pythonw", PythonScript, &[], PYTHON_FLAGS),
-    Runner::new("py", PythonScript, &[], PYTHON_FLAGS),
+    RunnerProgram::new("uvx", PythonPackage, &[], UV_FLAGS),
+    RunnerProgram::new("uv", PythonPackage, &["run", "tool"], UV_FLAGS).with_required_word(),
+    RunnerProgram::new("pipx", PythonPackage, &["run"], UV_FLAGS).with_required_word(),
+    RunnerProgram::new("docker", Image, IMAGE_WORDS, IMAGE_FLAGS).with_required_word(),
+    RunnerProgram::new("podman", Image, IMAGE_WORDS, IMAGE_FLAGS).with_required_word(),
+    RunnerProgram::new("node", NodeScript, &[], NODE_FLAGS),
+    RunnerProgram::new("tsx", NodeScript, &["watch"], NODE_FLAGS),
+    RunnerProgram::new("ts-node", NodeScript, &[], NODE_FLAGS),
+    RunnerProgram::new("python", PythonScript, &[], PYTHON_FLAGS),
+    RunnerProgram::new("pythonw", PythonScript, &[], PYTHON_FLAGS),
+    RunnerProgram::new("py", PythonScript, &[], PYTHON_FLAGS),
     // The SDK for Python and FastMCP start a server's file.
-    Runner::new("mcp", PythonScript, &["run"], &[]).with_required_word(),
-    Runner::new("fastmcp", PythonScript, &["run"], UV_FLAGS).with_required_word(),
-    Runner::new("cmd", WindowsShell, &[], &[]),
+    RunnerProgram::new("mcp", PythonScript, &["run"], &[]).with_required_word(),
+    RunnerProgram::new("fastmcp", PythonScript, &["run"], UV_FLAGS).with_required_word(),
+    RunnerProgram::new("cmd", WindowsShell, &[], &[]),
 ];
 
 /// Kind of what a program runs.
@@ -189,7 +189,7 @@ enum RunnerKind {
 
 /// Program that runs what its arguments name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Runner {
+pub(super) struct RunnerProgram {
     name: &'static str,
     kind: RunnerKind,
     /// Words before the name of what it runs.
@@ -200,14 +200,14 @@ pub(super) struct Runner {
     value_flags: &'static [&'static str],
 }
 
-impl Runner {
+impl RunnerProgram {
     const fn new(
         name: &'static str,
         kind: RunnerKind,
         subcommands: &'static [&'static str],
         value_flags: &'static [&'static str],
     ) -> Self {
-        Runner {
+        RunnerProgram {
             name,
             kind,
             subcommands,
@@ -217,7 +217,7 @@ impl Runner {
     }
 
     const fn with_required_word(self) -> Self {
-        Runner {
+        RunnerProgram {
             needs_subcommand: true,
             ..self
         }
@@ -289,7 +289,7 @@ impl Runner {
     fn chained(self, word: &str, args: &[&str]) -> Option<Self> {
         // `@scope/node` is a package.
         let is_program = self.kind != Image && !word.contains('/');
-        Runner::find(word).filter(|inner| is_program && inner.starts_server(args))
+        RunnerProgram::find(word).filter(|inner| is_program && inner.starts_server(args))
     }
 
     /// Returns the words that are neither flags, nor their values, nor subcommands, each with its
@@ -378,20 +378,23 @@ mod tests {
             ("npx -y", None),
         ] {
             let mut words = line.split(' ');
-            let runner = words.next().and_then(Runner::find).unwrap();
+            let runner = words.next().and_then(RunnerProgram::find).unwrap();
             assert_eq!(runner.target(&words.collect::<Vec<_>>()), target, "{line}");
         }
         let chain = ["cmd"; 1000];
-        assert_eq!(Runner::find("cmd").unwrap().target(&chain), Some("cmd"));
-        assert_eq!(Runner::find("my-npx"), None);
-        assert_eq!(Runner::find("node22"), None);
+        assert_eq!(
+            RunnerProgram::find("cmd").unwrap().target(&chain),
+            Some("cmd")
+        );
+        assert_eq!(RunnerProgram::find("my-npx"), None);
+        assert_eq!(RunnerProgram::find("node22"), None);
     }
 
     #[test]
     fn commands_of_a_package_manager_start_no_server() {
-        let npm = Runner::find("npm").unwrap();
+        let npm = RunnerProgram::find("npm").unwrap();
         assert!(npm.starts_server(&["exec", "x"]));
         assert!(!npm.starts_server(&["install", "x"]));
-        assert!(Runner::find("npx").unwrap().starts_server(&["x"]));
+        assert!(RunnerProgram::find("npx").unwrap().starts_server(&["x"]));
     }
 }

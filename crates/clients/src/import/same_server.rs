@@ -11,7 +11,7 @@ use url::Url;
 
 use super::client_entry::text_of;
 use super::remote_bridge::RemoteBridge;
-use super::runner::Runner;
+use super::runner::RunnerProgram;
 
 type Variables = BTreeMap<String, String>;
 
@@ -83,7 +83,7 @@ impl EntryMarks {
     }
 
     fn add_command(&mut self, command: &str, args: &[String], variables: &Variables) {
-        let runs_packages = Runner::find(command).is_some_and(Runner::runs_packages);
+        let runs_packages = RunnerProgram::find(command).is_some_and(RunnerProgram::runs_packages);
         let mut line = vec![command.to_owned()];
         for arg in args {
             let arg = expanded(arg, variables);
@@ -279,7 +279,7 @@ fn env_agrees(
 }
 
 fn args_agree(command: &str, one: &[String], other: &[String], variables: &Variables) -> bool {
-    let runs_packages = Runner::find(command).is_some_and(Runner::runs_packages);
+    let runs_packages = RunnerProgram::find(command).is_some_and(RunnerProgram::runs_packages);
     let mut pairs = one.iter().zip(other);
     one.len() == other.len()
         && pairs.all(|(one, other)| {
