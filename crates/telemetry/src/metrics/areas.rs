@@ -10,7 +10,7 @@ use super::labels::{
     InputKindName, InputOutcome, ItemKindName, Limit, ReplyOutcome, ResumeOutcome, RetryOutcome,
     ServerRevision, ServerStateName, StateRefusal, TaskRetention,
 };
-use super::registration::Registration;
+use super::registration::MetricRegistrar;
 use super::{CounterHandle, GaugeHandle};
 
 /// Calls of clients, and what was refused or lost.
@@ -28,7 +28,7 @@ pub struct CallMetrics {
 }
 
 impl CallMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         CallMetrics {
             server_operation: r.operations(
                 "mcp_server_operation_duration_seconds",
@@ -86,7 +86,7 @@ pub struct ServerMetrics {
 }
 
 impl ServerMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         ServerMetrics {
             up: r.gauges(
                 "moongate_server_up",
@@ -161,7 +161,7 @@ pub struct ClientMetrics {
 }
 
 impl ClientMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         ClientMetrics {
             sessions: r.gauge("moongate_sessions", "Sessions of legacy clients."),
             sessions_asleep: r.gauge(
@@ -214,7 +214,7 @@ pub struct InputMetrics {
 }
 
 impl InputMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         InputMetrics {
             asks: r.counters("moongate_asks_total", "Requests from servers to clients."),
             parked: r.gauge(
@@ -250,7 +250,7 @@ pub struct AccessMetrics {
 }
 
 impl AccessMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         let auth: CounterFamily<(AuthOutcome,)> = r.counters(
             "moongate_auth_total",
             "Requests by the state of their credentials.",
@@ -287,7 +287,7 @@ pub struct CatalogMetrics {
 }
 
 impl CatalogMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         CatalogMetrics {
             items: r.gauges(
                 "moongate_catalog_items",
@@ -331,7 +331,7 @@ pub struct ConfigMetrics {
 }
 
 impl ConfigMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         ConfigMetrics {
             reloads: r.counters(
                 "moongate_config_reloads_total",
@@ -359,7 +359,7 @@ pub struct StoreMetrics {
 }
 
 impl StoreMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         StoreMetrics {
             open: r.gauge("moongate_store_open", "1 while the state file is open."),
             waiting: r.gauge(

@@ -15,7 +15,7 @@ use prometheus::{Encoder, IntCounter, IntGauge, IntGaugeVec, Opts, Registry, Tex
 
 use crate::CallEnding;
 use process_metrics::ProcessMetrics;
-use registration::Registration;
+use registration::MetricRegistrar;
 
 pub use areas::{
     AccessMetrics, CallMetrics, CatalogMetrics, ClientMetrics, ConfigMetrics, InputMetrics,
@@ -64,7 +64,7 @@ impl Metrics {
         let info = IntGaugeVec::new(version, &["version"]).expect("a name and a label of ours");
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         registry.register(Box::new(info)).expect("the first metric");
-        let r = Registration(&registry);
+        let r = MetricRegistrar(&registry);
         Metrics {
             calls: CallMetrics::register(&r),
             servers: ServerMetrics::register(&r),

@@ -5,7 +5,7 @@
 use prometheus::{Counter, Gauge};
 
 use super::family::GaugeFamily;
-use super::registration::Registration;
+use super::registration::MetricRegistrar;
 use super::{GaugeHandle, MemoryHolderKind};
 use crate::process;
 
@@ -21,7 +21,7 @@ pub(crate) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         r.float_gauge(
             "process_start_time_seconds",
             "Time when the process started (Unix time).",

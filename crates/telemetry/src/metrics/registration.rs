@@ -33,9 +33,9 @@ const OPERATION_LABELS: [&str; 6] = [
 const VALID: &str = "metric names and labels are literals of ours, each registered once";
 
 /// Registry that metrics are being added to.
-pub(super) struct Registration<'a>(pub(super) &'a Registry);
+pub(super) struct MetricRegistrar<'a>(pub(super) &'a Registry);
 
-impl Registration<'_> {
+impl MetricRegistrar<'_> {
     fn add<M: Collector + Clone + 'static>(&self, metric: prometheus::Result<M>) -> M {
         let metric = metric.expect(VALID);
         self.0.register(Box::new(metric.clone())).expect(VALID);
