@@ -76,9 +76,12 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
         // The key comes first, so that a caller without one learns nothing about endpoints or load.
         match authenticate(state, &mut source, &request) {
             Ok(identity) => serve_identity(state, source.peer, identity, request, body),
-            Err(AuthRefusal { error, fetch: None }) => {
-                Err(refuse(state, source.peer, &Refused::of(&request), &error))
-            }
+            Err(AuthRefusal { error, fetch: None }) => Err(refuse(
+                state,
+                source.peer,
+                &RefusedRequest::of(&request),
+                &error,
+            )),
             Err(AuthRefusal {
                 error,
                 fetch: Some(fetch),
@@ -101,7 +104,7 @@ fn serve_identity<'a, B: RequestBody + 'a>(
     let Some(login) = login else {
         return serve_principal(state, peer, principal, request, body);
     };
-    let refused = Refused::of(&request);
+    let refused = RefusedRequest::of(&request);
     let serving = serve_principal(state, peer, principal, request, body)?;
     let until_end = async move {
         match login.clone().run_until_cancelled_owned(serving).await {
@@ -149,7 +152,7 @@ async fn serve_after_fetch<B: RequestBody>(
     (refused, fetch): (AuthError, CredentialFetch),
 ) -> http::Response<Body> {
     let Some(waiting) = state.admission.begin_fetch() else {
-        return *refuse(state, source.peer, &Refused::of(&request), &refused);
+        return *refuse(state, source.peer, &RefusedRequest::of(&request), &refused);
     };
     // The method keeps what was fetched, and a fetch that takes longer is of use to the next
     // request only.
@@ -157,9 +160,12 @@ async fn serve_after_fetch<B: RequestBody>(
     drop(waiting);
     let started = match authenticate(state, &mut source, &request) {
         Ok(identity) => serve_identity(state, source.peer, identity, request, body),
-        Err(AuthRefusal { error, .. }) => {
-            Err(refuse(state, source.peer, &Refused::of(&request), &error))
-        }
+        Err(AuthRefusal { error, .. }) => Err(refuse(
+            state,
+            source.peer,
+            &RefusedRequest::of(&request),
+            &error,
+        )),
     };
     match started {
         Ok(serving) => serving.await,
@@ -188,17 +194,17 @@ fn authenticate(
 }
 
 /// Parts of a refused request that its challenge depends on.
-struct Refused {
+struct RefusedRequest {
     scope: ByteString,
     host: Option<String>,
 }
 
-impl Refused {
+impl RefusedRequest {
     fn of(request: &ReceivedRequest) -> Self {
         let host = request_hosts(&request.head.headers, &request.head.uri)
             .next()
             .flatten();
-        Refused {
+        RefusedRequest {
             scope: request.scope.clone(),
             host: host.map(str::to_owned),
         }
@@ -209,7 +215,7 @@ impl Refused {
 fn refuse(
     state: &ListenerState,
     peer: Option<PeerAddress>,
-    refused: &Refused,
+    refused: &RefusedRequest,
     denied: &AuthError,
 ) -> EarlyResponse {
     state
@@ -381,7 +387,11 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
 }
 
 /// Answers 403. The credentials are good, so their sender may learn what is missing.
-fn forbidden(state: &ListenerState, refused: &Refused, right: LackedRight) -> http::Response<Body> {
+fn forbidden(
+    state: &ListenerState,
+    refused: &RefusedRequest,
+    right: LackedRight,
+) -> http::Response<Body> {
     let (rule, error, message) = match right {
         LackedRight::Scope => (
             "scope",
@@ -416,7 +426,7 @@ fn forbidden(state: &ListenerState, refused: &Refused, right: LackedRight) -> ht
 /// Answers 401.
 fn unauthorized(
     state: &ListenerState,
-    refused: &Refused,
+    refused: &RefusedRequest,
     denied: &AuthError,
     outcome: AuthOutcome,
 ) -> http::Response<Body> {
