@@ -8,7 +8,7 @@ use crate::app::logins::{callback_routes, open_logins};
 use moongate_access::auth::{Authenticator, PrincipalTable};
 use moongate_config::Plan;
 use moongate_listener::PeopleRoutes;
-use moongate_oauth::Logins;
+use moongate_oauth::LoginDirectory;
 use moongate_transport::credential_source::CredentialDirectory;
 
 /// Parts of a login that the config does not describe. There are none by default.
@@ -36,7 +36,7 @@ impl LoginParts {
         self,
         plan: &Plan,
         own: Vec<SocketAddr>,
-    ) -> anyhow::Result<(Self, Option<Arc<Logins>>)> {
+    ) -> anyhow::Result<(Self, Option<Arc<LoginDirectory>>)> {
         if self.credentials.is_some() {
             return Ok((self, None));
         }

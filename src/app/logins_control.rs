@@ -16,7 +16,7 @@ use moongate_admin::{LoginControl, LoginRefusal, LoginRefusalReason};
 use moongate_api::{LoginPhase, LoginRequest, LoginStart, LoginView, LogoutReport};
 use moongate_gateway::Gateway;
 use moongate_oauth::{
-    BearerChallenge, FolderError, LoginError, LoginFolder, LoginState, LoginTarget, Logins,
+    BearerChallenge, FolderError, LoginDirectory, LoginError, LoginFolder, LoginState, LoginTarget,
     LogoutOutcome, OAuthSettings, ServerAuth, StartedLogin, find_login,
 };
 use moongate_protocol::ConnectError;
@@ -32,7 +32,7 @@ const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct GatewayLogins {
     gateway: Arc<Gateway>,
     /// `None`: the credentials of servers come from elsewhere.
-    logins: Option<Arc<Logins>>,
+    logins: Option<Arc<LoginDirectory>>,
     /// Address that browsers come back to, without the path.
     redirect_base: Option<Url>,
     /// Runtime of connections without credentials, to which servers answer with their challenge.
@@ -41,7 +41,7 @@ pub(super) struct GatewayLogins {
 
 /// Login that an operator starts or ends, with what that takes.
 struct LoginTask<'a> {
-    logins: &'a Logins,
+    logins: &'a LoginDirectory,
     folder: &'a LoginFolder,
     target: LoginTarget,
     settings: OAuthSettings,

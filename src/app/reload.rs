@@ -38,7 +38,7 @@ use moongate_config::{
 };
 use moongate_gateway::Gateway;
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
-use moongate_oauth::Logins;
+use moongate_oauth::LoginDirectory;
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
 use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamRuntime};
@@ -123,7 +123,7 @@ pub(super) struct ReloadTargets {
     /// page of another.
     pub(super) sign_in: Arc<SignInState>,
     /// Logins of the servers. `None`: their credentials come from elsewhere.
-    pub(super) logins: Option<Arc<Logins>>,
+    pub(super) logins: Option<Arc<LoginDirectory>>,
 }
 
 impl ReloadTargets {

@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use futures_util::{StreamExt, stream};
 use moongate_config::Plan;
 use moongate_oauth::{
-    BearerChallenge, FoundLogin, LoginError, LoginFolder, LoginServer, LoginState, Logins,
+    BearerChallenge, FoundLogin, LoginDirectory, LoginError, LoginFolder, LoginServer, LoginState,
     OAuthSettings, ServerAuth, StartedLogin, find_login,
 };
 use moongate_protocol::ConnectError;
@@ -177,7 +177,7 @@ fn load_plan(args: &LoginArgs) -> Result<Plan, ExitCode> {
 /// Finds the servers that refuse what they are sent now.
 async fn servers_without_login<'a>(
     plan: &'a Plan,
-    logins: &Arc<Logins>,
+    logins: &Arc<LoginDirectory>,
 ) -> Vec<&'a ServerSettings> {
     let candidates = plan.servers.iter().filter(|server| {
         let settings = logins.settings_of(&server.name);
@@ -216,7 +216,7 @@ enum LoginEnd {
 struct LoginCommand<'a> {
     args: &'a LoginArgs,
     plan: &'a Plan,
-    logins: &'a Arc<Logins>,
+    logins: &'a Arc<LoginDirectory>,
     folder: &'a LoginFolder,
     input: InputLines,
 }

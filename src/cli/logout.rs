@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use moongate_config::Plan;
-use moongate_oauth::{LoginFolder, LoginTarget, Logins, LogoutOutcome, StoredLogins, log_out};
+use moongate_oauth::{
+    LoginDirectory, LoginFolder, LoginTarget, LogoutOutcome, StoredLogins, log_out,
+};
 use moongate_telemetry::logs;
 use moongate_upstream::ConnectTarget;
 
@@ -152,7 +154,7 @@ impl LogoutChoice {
     }
 
     /// Ends the logins, and prints how each ended.
-    async fn log_out(self, logins: &Logins, folder: &LoginFolder) -> ExitCode {
+    async fn log_out(self, logins: &LoginDirectory, folder: &LoginFolder) -> ExitCode {
         let mut code = ExitCode::SUCCESS;
         if self.targets.is_empty() && self.damaged.is_empty() && self.without_login.is_empty() {
             print_message("there are no logins");
@@ -278,7 +280,7 @@ fn has_reference(connect: &ConnectTarget) -> bool {
 /// Ends one login.
 async fn log_out_of(
     target: &LoginTarget,
-    logins: &Logins,
+    logins: &LoginDirectory,
     folder: &LoginFolder,
 ) -> anyhow::Result<()> {
     // Before the logout, which forgets it. A damaged login can go, too.

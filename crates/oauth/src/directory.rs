@@ -35,7 +35,7 @@ const POLL_PAUSE: Duration = Duration::from_secs(1);
 const SETTLE_MAX: Duration = REFRESH_MAX.saturating_add(Duration::from_secs(10));
 
 /// Logins of a gateway's servers.
-pub struct Logins {
+pub struct LoginDirectory {
     folder: Option<LoginFolder>,
     /// Reason why there is no folder, if it cannot be used.
     folder_problem: Option<String>,
@@ -89,11 +89,11 @@ enum EntrySource {
     Automatic(Arc<dyn CredentialSource>),
 }
 
-impl Logins {
+impl LoginDirectory {
     /// Creates the logins of no server yet. `None` as the folder: there is no place for logins, and
     /// only sources without a person work.
     pub fn new(folder: Option<LoginFolder>, fetcher: Arc<Fetcher>) -> Self {
-        Logins {
+        LoginDirectory {
             folder,
             folder_problem: None,
             fetcher,
@@ -107,7 +107,7 @@ impl Logins {
     /// Sets the reason why the folder cannot be used.
     #[must_use]
     pub fn with_folder_problem(self, problem: Option<String>) -> Self {
-        Logins {
+        LoginDirectory {
             folder_problem: problem,
             ..self
         }
@@ -115,11 +115,11 @@ impl Logins {
 
     /// Creates the logins of other servers in the same folder. Whoever settles these logins waits
     /// for the renewals of those, too.
-    pub fn of_others(&self, servers: Vec<LoginServer>) -> Logins {
-        let others = Logins {
+    pub fn of_others(&self, servers: Vec<LoginServer>) -> LoginDirectory {
+        let others = LoginDirectory {
             folder_problem: self.folder_problem.clone(),
             renewals: self.renewals.clone(),
-            ..Logins::new(self.folder.clone(), self.fetcher.clone())
+            ..LoginDirectory::new(self.folder.clone(), self.fetcher.clone())
         };
         others.replace(servers);
         others
@@ -322,7 +322,7 @@ impl Logins {
     }
 }
 
-impl CredentialDirectory for Logins {
+impl CredentialDirectory for LoginDirectory {
     fn find_source(&self, target: &CredentialTarget<'_>) -> Option<Arc<dyn CredentialSource>> {
         // A login is the operator's, so a connection for one person uses it, too.
         let servers = self.servers.load();

@@ -23,7 +23,7 @@ const ISSUERS_MAX: usize = 3;
 
 /// Facts that a login needs, found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discovered {
+pub struct DiscoveryOutcome {
     /// Server that the login is for.
     pub target: LoginTarget,
     /// Authorization server.
@@ -45,8 +45,8 @@ pub async fn discover(
     settings: &OAuthSettings,
     pin: Option<&Url>,
     challenge: Option<&BearerChallenge>,
-) -> Result<Discovered, LoginError> {
-    let discovery = Discovery {
+) -> Result<DiscoveryOutcome, LoginError> {
+    let discovery = ServerDiscovery {
         fetcher: LoginFetcher {
             fetcher,
             server: &target.url,
@@ -79,7 +79,7 @@ pub async fn discover(
     })?;
     let resource = metadata.resource;
     let resource = resource.unwrap_or_else(|| canonical_uri(&discovery.url));
-    Ok(Discovered {
+    Ok(DiscoveryOutcome {
         target: target.clone(),
         server,
         resource: settings.sends_resource.then_some(resource),
@@ -124,14 +124,14 @@ pub(crate) async fn discover_token_server(
 }
 
 /// Discovery for one server.
-struct Discovery<'a> {
+struct ServerDiscovery<'a> {
     fetcher: LoginFetcher<'a>,
     target: &'a LoginTarget,
     /// URL of the server over HTTP.
     url: Url,
 }
 
-impl Discovery<'_> {
+impl ServerDiscovery<'_> {
     /// Finds the metadata of the resource: at the URL of the challenge, else at the path, else at
     /// the root. `None`: there is none.
     async fn resource_metadata(

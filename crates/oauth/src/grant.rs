@@ -19,7 +19,7 @@ const JITTER_SHARE: f64 = 0.1;
 
 /// Login at a server: all that a refresh needs, without discovery.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct LoginGrant {
     /// Authorization server.
     pub issuer: Url,
     /// Its token endpoint.
@@ -48,7 +48,7 @@ pub struct Grant {
     pub step_ups: u8,
 }
 
-impl Grant {
+impl LoginGrant {
     /// Computes the time of the next refresh: after 80 % of the token's life, or up to a tenth of
     /// the life earlier with a `jitter` from 0 to 1. `None` if only a 401 can lead to one, or
     /// nothing can.
@@ -129,8 +129,8 @@ pub(crate) mod tests {
         Timestamp::from_second(number).unwrap()
     }
 
-    pub(crate) fn grant() -> Grant {
-        Grant {
+    pub(crate) fn grant() -> LoginGrant {
+        LoginGrant {
             issuer: url("https://auth.example.com"),
             token_endpoint: url("https://auth.example.com/token"),
             revocation_endpoint: None,
@@ -171,15 +171,15 @@ pub(crate) mod tests {
 
     #[test]
     fn without_an_expiry_a_refresh_token_or_a_login_nothing_is_due() {
-        let endless = Grant {
+        let endless = LoginGrant {
             expires: None,
             ..grant()
         };
-        let fixed = Grant {
+        let fixed = LoginGrant {
             refresh: None,
             ..grant()
         };
-        let ended = Grant {
+        let ended = LoginGrant {
             ended: true,
             ..grant()
         };
@@ -194,7 +194,7 @@ pub(crate) mod tests {
         assert_eq!(value, "Bearer hush-access");
         assert!(value.is_sensitive());
         for token in ["", "a b", "a\r\nHost: b", "t\u{f6}ken"] {
-            let odd = Grant {
+            let odd = LoginGrant {
                 access: SecretText::new(token),
                 ..grant()
             };
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     fn a_grant_survives_its_json() {
         let json = serde_json::to_string(&grant()).unwrap();
         assert!(json.contains("\"client_secret_basic\""), "{json}");
-        let read: Grant = serde_json::from_str(&json).unwrap();
+        let read: LoginGrant = serde_json::from_str(&json).unwrap();
         assert_eq!(read, grant());
     }
 }

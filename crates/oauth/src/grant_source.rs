@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::challenge::BearerChallenge;
 use crate::folder_error::FolderError;
-use crate::grant::Grant;
+use crate::grant::LoginGrant;
 use crate::grant_source::grant_file::{GrantFile, RenewalLock, StoredLogin};
 use crate::grant_source::held_grant::{GrantStage, HeldGrant, HeldLogin};
 use crate::grant_source::refusal_retry::RefusalRetry;
@@ -340,7 +340,7 @@ impl GrantState {
                 self.end_pause();
                 let server = &self.target.server;
                 tracing::warn!(server, cause, "login ended");
-                let ended = Grant {
+                let ended = LoginGrant {
                     ended: true,
                     ..grant.clone()
                 };
@@ -361,7 +361,7 @@ impl GrantState {
     }
 
     /// Writes a grant that follows on `before`, and then uses it.
-    async fn store(self: &Arc<Self>, mut lock: RenewalLock, before: &HeldLogin, grant: Grant) {
+    async fn store(self: &Arc<Self>, mut lock: RenewalLock, before: &HeldLogin, grant: LoginGrant) {
         let state = self.clone();
         let version = before.version;
         // Held here as well: should the write panic, the token is still in memory.
@@ -541,8 +541,8 @@ impl RenewalReason {
 
 /// Builds the grant that a refresh gave. The scope stays the one that was asked for: a server that
 /// grants less for once would take it away for good otherwise.
-fn renewed_grant(grant: &Grant, tokens: TokenSet, obtained: Timestamp) -> Grant {
-    Grant {
+fn renewed_grant(grant: &LoginGrant, tokens: TokenSet, obtained: Timestamp) -> LoginGrant {
+    LoginGrant {
         expires: tokens.expires_at(obtained),
         access: tokens.access,
         // RFC 6749, section 6: "The authorization server MAY issue a new refresh token".

@@ -12,9 +12,9 @@ use url::{Host, Url};
 use crate::authorization::{PendingLogin, authorization_url, random_text, redirect_address};
 use crate::authorization_response::AuthorizationResponse;
 use crate::challenge::BearerChallenge;
-use crate::discovery::{Discovered, discover};
+use crate::discovery::{DiscoveryOutcome, discover};
 use crate::folder_error::FolderError;
-use crate::grant::Grant;
+use crate::grant::LoginGrant;
 use crate::login_error::LoginError;
 use crate::login_folder::{LoginFolder, RefreshLock};
 use crate::registration::choose_client;
@@ -33,7 +33,7 @@ pub struct FoundLogin {
     /// Host of the authorization server that had the login before, if this one is on another
     /// domain.
     pub moved_from: Option<String>,
-    discovered: Discovered,
+    discovered: DiscoveryOutcome,
     scope: ScopeChoice,
 }
 
@@ -72,7 +72,7 @@ impl FoundLogin {
         settings: &OAuthSettings,
         redirect_base: &Url,
     ) -> Result<StartedLogin, LoginError> {
-        let Discovered {
+        let DiscoveryOutcome {
             target,
             server,
             resource,
@@ -118,7 +118,7 @@ pub enum LogoutOutcome {
 
 /// Login of before, as the next one at the same server takes it into account.
 struct EarlierLogin {
-    grant: Option<Grant>,
+    grant: Option<LoginGrant>,
     /// Scope that calls needed beyond that of the login.
     wanted_scope: Option<String>,
 }
@@ -183,16 +183,16 @@ pub async fn find_login(
 }
 
 /// Issuer that the client of the config belongs to: that of its first login.
-fn pinned_issuer<'a>(settings: &OAuthSettings, before: Option<&'a Grant>) -> Option<&'a Url> {
-    let is_same = |before: &&Grant| settings.client_id.as_ref() == Some(&before.client.id);
+fn pinned_issuer<'a>(settings: &OAuthSettings, before: Option<&'a LoginGrant>) -> Option<&'a Url> {
+    let is_same = |before: &&LoginGrant| settings.client_id.as_ref() == Some(&before.client.id);
     before.filter(is_same).map(|before| &before.issuer)
 }
 
 fn choose_scope(
-    discovered: &Discovered,
+    discovered: &DiscoveryOutcome,
     settings: &OAuthSettings,
     challenge: Option<&BearerChallenge>,
-    before: Option<&Grant>,
+    before: Option<&LoginGrant>,
 ) -> Result<ScopeChoice, LoginError> {
     let issuer = &discovered.server.issuer;
     // Scopes of one authorization server say nothing at another.
@@ -317,7 +317,7 @@ impl TakenLogin {
 ///
 /// Some authorization servers end all that a person granted to a client with any token of it (RFC
 /// 7009, section 2.1, leaves that to them), so a client that both logins share keeps its tokens.
-fn may_revoke(replaced: &Grant, by: &Grant) -> bool {
+fn may_revoke(replaced: &LoginGrant, by: &LoginGrant) -> bool {
     replaced.issuer != by.issuer || replaced.client.id != by.client.id
 }
 
@@ -338,8 +338,8 @@ async fn lock_waiting(folder: &LoginFolder, state: String) -> Result<RefreshLock
     lock.await?.ok_or(LoginError::UnknownState)
 }
 
-fn grant_of(pending: PendingLogin, tokens: TokenSet, obtained: Timestamp) -> Grant {
-    Grant {
+fn grant_of(pending: PendingLogin, tokens: TokenSet, obtained: Timestamp) -> LoginGrant {
+    LoginGrant {
         issuer: pending.issuer,
         token_endpoint: pending.token_endpoint,
         revocation_endpoint: pending.revocation_endpoint,
@@ -398,7 +398,7 @@ pub async fn log_out(
 }
 
 /// Revokes a login, if its authorization server answers in time. Returns true if it did.
-async fn revoke_in_time(fetcher: &Fetcher, target: &LoginTarget, grant: &Grant) -> bool {
+async fn revoke_in_time(fetcher: &Fetcher, target: &LoginTarget, grant: &LoginGrant) -> bool {
     let revoked = tokio::time::timeout(REVOKE_PATIENCE, revoke(fetcher, target, grant)).await;
     revoked.is_ok_and(|revoked| revoked.is_ok())
 }

@@ -17,7 +17,7 @@ use crate::authorization::PendingLogin;
 use crate::file_lock::FileLock;
 use crate::file_names::LoginNames;
 use crate::folder_error::FolderError;
-use crate::grant::Grant;
+use crate::grant::LoginGrant;
 use crate::login_failures;
 use crate::pending_files;
 use crate::reserved_space::ReservedSpace;
@@ -64,7 +64,7 @@ pub struct StoredLogins {
 struct StoredGrant {
     server: String,
     url: Url,
-    grant: Grant,
+    grant: LoginGrant,
 }
 
 impl StoredGrant {
@@ -88,7 +88,7 @@ impl LoginFolder {
     }
 
     /// Reads the grant of a login. `None` if there is no login.
-    pub fn read_grant(&self, target: &LoginTarget) -> Result<Option<Grant>, FolderError> {
+    pub fn read_grant(&self, target: &LoginTarget) -> Result<Option<LoginGrant>, FolderError> {
         let names = LoginNames::of(target);
         let path = self.grant_path(&names);
         let read = self
@@ -106,7 +106,7 @@ impl LoginFolder {
     }
 
     /// Writes the grant of a login. Returns once it is on disk, so that the caller may use it.
-    pub fn write_grant(&self, target: &LoginTarget, grant: &Grant) -> Result<(), FolderError> {
+    pub fn write_grant(&self, target: &LoginTarget, grant: &LoginGrant) -> Result<(), FolderError> {
         let names = LoginNames::of(target);
         let path = self.grant_path(&names);
         let stored = StoredGrant {

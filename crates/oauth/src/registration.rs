@@ -9,7 +9,7 @@ use moongate_transport::fetcher::Fetcher;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::discovery::Discovered;
+use crate::discovery::DiscoveryOutcome;
 use crate::error_codes;
 use crate::grant::{ClientAuthMethod, ClientIdentity};
 use crate::json_fetch::LoginFetcher;
@@ -33,7 +33,7 @@ const NO_REASON: &str = "it gave no client, and no reason";
 // the following priority order".
 pub async fn choose_client(
     fetcher: &Fetcher,
-    discovered: &Discovered,
+    discovered: &DiscoveryOutcome,
     settings: &OAuthSettings,
     redirect: &Url,
     scope: Option<&str>,
@@ -53,7 +53,7 @@ pub async fn choose_client(
     }
     match &server.registration_endpoint {
         Some(endpoint) => {
-            let registration = Registration {
+            let registration = ClientRegistration {
                 fetcher: LoginFetcher {
                     fetcher,
                     server: &discovered.target.url,
@@ -145,14 +145,14 @@ struct RegistrationResponse {
 }
 
 /// Registration of a client for one login.
-struct Registration<'a> {
+struct ClientRegistration<'a> {
     fetcher: LoginFetcher<'a>,
-    discovered: &'a Discovered,
+    discovered: &'a DiscoveryOutcome,
     endpoint: &'a Url,
     redirect: &'a Url,
 }
 
-impl Registration<'_> {
+impl ClientRegistration<'_> {
     /// Registers a client for this scope.
     // RFC 7591, section 2: "If omitted, an authorization server MAY register a client with a
     // default set of scopes", and strict ones then refuse every other scope.

@@ -18,7 +18,7 @@ use url::{Url, form_urlencoded};
 use crate::assertion_key::AssertionParties;
 use crate::authorization::PendingLogin;
 use crate::error_codes;
-use crate::grant::{ClientAuthMethod, ClientIdentity, Grant};
+use crate::grant::{ClientAuthMethod, ClientIdentity, LoginGrant};
 use crate::json_fetch::LoginFetcher;
 use crate::scope::ScopeSources;
 use crate::secret_text::SecretText;
@@ -106,7 +106,7 @@ pub async fn exchange_code(
 pub async fn refresh(
     fetcher: &Fetcher,
     target: &LoginTarget,
-    grant: &Grant,
+    grant: &LoginGrant,
 ) -> Result<TokenSet, TokenFailure> {
     let token = grant.refresh.as_ref().filter(|_| !grant.ended);
     let token = token.ok_or_else(|| TokenFailure::Ended("the login has ended".to_owned()))?;
@@ -178,7 +178,7 @@ pub(crate) async fn get_client_token(
 pub async fn revoke(
     fetcher: &Fetcher,
     target: &LoginTarget,
-    grant: &Grant,
+    grant: &LoginGrant,
 ) -> Result<(), TokenFailure> {
     let Some(url) = &grant.revocation_endpoint else {
         let host = untrusted_url::host(&grant.issuer);
@@ -363,26 +363,26 @@ impl TokenRefusal {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TokenResponse {
-    access_token: Option<Lenient<SecretText>>,
-    token_type: Option<Lenient<String>>,
+    access_token: Option<LenientField<SecretText>>,
+    token_type: Option<LenientField<String>>,
     expires_in: Option<TokenLife>,
-    refresh_token: Option<Lenient<SecretText>>,
-    error: Option<Lenient<String>>,
+    refresh_token: Option<LenientField<SecretText>>,
+    error: Option<LenientField<String>>,
 }
 
 /// Member that may have another type than it should.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Lenient<T> {
+enum LenientField<T> {
     Known(T),
     Other(IgnoredAny),
 }
 
-impl<T> Lenient<T> {
+impl<T> LenientField<T> {
     fn known(self) -> Option<T> {
         match self {
-            Lenient::Known(value) => Some(value),
-            Lenient::Other(IgnoredAny) => None,
+            LenientField::Known(value) => Some(value),
+            LenientField::Other(IgnoredAny) => None,
         }
     }
 }
@@ -421,7 +421,7 @@ fn read_tokens(
         return Err(TokenRefusal::unavailable(text));
     };
     // GitHub sends errors with status 200, so the status shows nothing before the body does.
-    if let Some(Lenient::Known(code)) = &answer.error {
+    if let Some(LenientField::Known(code)) = &answer.error {
         let words = error_codes::describe(code);
         // Not "no token: ...", which looks like a token to whoever redacts a log.
         let no_token = format!("{host} gave no token, because {words}");
@@ -458,12 +458,15 @@ impl TokenResponse {
     fn into_tokens(self) -> Result<TokenSet, &'static str> {
         // RFC 6749, section 7.1: "The client MUST NOT use an access token if it does not understand
         // the token type."
-        let token_type = self.token_type.and_then(Lenient::known);
+        let token_type = self.token_type.and_then(LenientField::known);
         if !token_type.is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
             return Err("a token that is not a bearer token");
         }
-        let access = self.access_token.and_then(Lenient::known).filter(is_usable);
-        let refresh = self.refresh_token.and_then(Lenient::known);
+        let access = self
+            .access_token
+            .and_then(LenientField::known)
+            .filter(is_usable);
+        let refresh = self.refresh_token.and_then(LenientField::known);
         Ok(TokenSet {
             access: access.ok_or("no token that can be sent")?,
             refresh: refresh.filter(|token| !token.expose().is_empty()),

@@ -11,7 +11,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::routing::get;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
-use moongate_oauth::{AuthorizationResponse, LoginError, LoginFolder, Logins, finish_login};
+use moongate_oauth::{
+    AuthorizationResponse, LoginDirectory, LoginError, LoginFolder, finish_login,
+};
 
 use super::callback_page::CallbackPage;
 use super::recent_logins::RecentLogins;
@@ -21,7 +23,7 @@ const CALLBACK: &str = "/oauth/callback/{issuer}";
 
 /// State that all answers share.
 struct CallbackState {
-    logins: Arc<Logins>,
+    logins: Arc<LoginDirectory>,
     recent: RecentLogins,
 }
 
@@ -30,7 +32,7 @@ struct CallbackState {
 const NO_FOLDER: &str = "this gateway cannot keep logins; its log and `moongate login` say why";
 
 /// Builds the routes at which browsers bring answers.
-pub(crate) fn callback_routes(logins: Arc<Logins>) -> Router {
+pub(crate) fn callback_routes(logins: Arc<LoginDirectory>) -> Router {
     // A preview of a link must not use the code up. Without this route, HEAD would be a GET.
     let routes = get(finish).head(refuse_head);
     let state = CallbackState {
@@ -118,7 +120,7 @@ mod tests {
 
     fn routes(folder: LoginFolder) -> Router {
         let fetcher = Arc::new(Fetcher::with_system_roots(&FetchRules::default()));
-        callback_routes(Arc::new(Logins::new(Some(folder), fetcher)))
+        callback_routes(Arc::new(LoginDirectory::new(Some(folder), fetcher)))
     }
 
     async fn send_to(routes: &Router, method: &str, address: &str) -> (Response<()>, String) {
@@ -172,7 +174,7 @@ mod tests {
     async fn the_page_says_that_there_is_no_place_and_names_none() {
         let fetcher = Arc::new(Fetcher::with_system_roots(&FetchRules::default()));
         let problem = Some("the folder is locked away".to_owned());
-        let logins = Logins::new(None, fetcher).with_folder_problem(problem);
+        let logins = LoginDirectory::new(None, fetcher).with_folder_problem(problem);
         let routes = callback_routes(Arc::new(logins));
         let (_, page) = send_to(&routes, "GET", "/oauth/callback/abcdefghij?code=a&state=b").await;
         assert!(page.contains("cannot keep logins"), "{page}");

@@ -1,11 +1,11 @@
-//! Logins for tests, of a server `files` at `auth.example.com`.
+//! LoginDirectory for tests, of a server `files` at `auth.example.com`.
 //!
 //! Owns their fields. Does not store them. Invariant: the redirect address is one that the gateway
 //! has for the issuer.
 
 use jiff::Timestamp;
 use moongate_oauth::{
-    ClientAuthMethod, ClientIdentity, Grant, PendingLogin, SecretText, callback_path,
+    ClientAuthMethod, ClientIdentity, LoginGrant, PendingLogin, SecretText, callback_path,
 };
 use url::Url;
 
@@ -40,9 +40,9 @@ pub(crate) fn pending_login(state: &str) -> PendingLogin {
     }
 }
 
-/// Grant that ends a login, after this many renewals.
-pub(crate) fn grant_of(pending: &PendingLogin, renewal: u64) -> Grant {
-    Grant {
+/// LoginGrant that ends a login, after this many renewals.
+pub(crate) fn grant_of(pending: &PendingLogin, renewal: u64) -> LoginGrant {
+    LoginGrant {
         issuer: pending.issuer.clone(),
         token_endpoint: pending.token_endpoint.clone(),
         revocation_endpoint: None,

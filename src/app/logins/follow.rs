@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moongate_gateway::{Gateway, RestartOutcome};
-use moongate_oauth::{LoginState, Logins};
+use moongate_oauth::{LoginDirectory, LoginState};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +16,7 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Connects servers again when their logins appear or go. Ends with the gateway.
 pub(crate) async fn follow_logins(
-    logins: Arc<Logins>,
+    logins: Arc<LoginDirectory>,
     gateway: Arc<Gateway>,
     stop: CancellationToken,
 ) {

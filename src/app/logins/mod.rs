@@ -19,7 +19,7 @@ use anyhow::Context;
 use moongate_config::Plan;
 use moongate_listener::ListenAddress;
 use moongate_oauth::{
-    FolderError, LoginFolder, LoginServer, LoginTarget, Logins, SecretError, ServerAuth,
+    FolderError, LoginDirectory, LoginFolder, LoginServer, LoginTarget, SecretError, ServerAuth,
 };
 use moongate_transport::fetcher::{FetchRules, Fetcher};
 use moongate_upstream::{ConnectTarget, ServerSettings};
@@ -36,7 +36,7 @@ const UNUSABLE: &str = "the logins of servers cannot be used";
 /// Opens the logins of a plan: its folder, its fetcher, its servers. Blocks while it reads files.
 ///
 /// Fails if the files cannot be used.
-pub(crate) fn logins_of(plan: &Plan) -> anyhow::Result<Arc<Logins>> {
+pub(crate) fn logins_of(plan: &Plan) -> anyhow::Result<Arc<LoginDirectory>> {
     let folder = open_folder(plan).context(UNUSABLE)?;
     Ok(build_logins(plan, folder, None, own_addresses(plan)))
 }
@@ -45,7 +45,10 @@ pub(crate) fn logins_of(plan: &Plan) -> anyhow::Result<Arc<Logins>> {
 ///
 /// Fails if there are logins that cannot be opened any more. A gateway starts without them if its
 /// state folder cannot be used, or if no server needs a login.
-pub(super) fn open_logins(plan: &Plan, own: Vec<SocketAddr>) -> anyhow::Result<Arc<Logins>> {
+pub(super) fn open_logins(
+    plan: &Plan,
+    own: Vec<SocketAddr>,
+) -> anyhow::Result<Arc<LoginDirectory>> {
     let (folder, problem) = match open_folder(plan) {
         Ok(folder) => (folder, None),
         Err(error) if can_start_without(plan, &error) => {
@@ -66,7 +69,7 @@ fn can_start_without(plan: &Plan, error: &FolderError) -> bool {
 }
 
 /// Explains why a gateway keeps no logins.
-pub(super) fn describe_missing_folder(logins: &Logins) -> String {
+pub(super) fn describe_missing_folder(logins: &LoginDirectory) -> String {
     match logins.folder_problem() {
         Some(problem) => format!(
             "this gateway cannot keep logins: {problem}; restart the gateway once that is fixed"
@@ -89,20 +92,23 @@ fn build_logins(
     folder: Option<LoginFolder>,
     folder_problem: Option<String>,
     own: Vec<SocketAddr>,
-) -> Arc<Logins> {
+) -> Arc<LoginDirectory> {
     let rules = FetchRules {
         origins: Vec::new(),
         hosts: plan.egress.clone(),
         own,
     };
     let fetcher = Arc::new(Fetcher::with_system_roots(&rules));
-    let logins = Logins::new(folder, fetcher).with_folder_problem(folder_problem);
+    let logins = LoginDirectory::new(folder, fetcher).with_folder_problem(folder_problem);
     logins.replace(login_servers(plan));
     Arc::new(logins)
 }
 
 /// Returns the logins for one server, whose settings need not be in any config.
-pub(super) fn logins_for(logins: &Logins, settings: &ServerSettings) -> Arc<Logins> {
+pub(super) fn logins_for(
+    logins: &LoginDirectory,
+    settings: &ServerSettings,
+) -> Arc<LoginDirectory> {
     Arc::new(logins.of_others(login_server(settings).into_iter().collect()))
 }
 

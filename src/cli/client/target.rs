@@ -22,7 +22,7 @@ use moongate_clients::KEY_VARIABLE;
 use moongate_config::{ConfigProblems, LoadOptions, LoadedConfig, Plan, ProblemOrigin};
 use moongate_listener::UNIX;
 use moongate_model::login_sentence;
-use moongate_oauth::{Logins, ServerAuth};
+use moongate_oauth::{LoginDirectory, ServerAuth};
 use moongate_protocol::{ConnectError, SUPPORTED};
 use moongate_transport::LinkError;
 use moongate_transport::credential_source::CredentialDirectory;
@@ -91,7 +91,7 @@ pub(super) struct VerbTarget {
     pub(super) settings: ServerSettings,
     chosen: TargetChoice,
     /// Logins of a server that the config has.
-    logins: Option<Arc<Logins>>,
+    logins: Option<Arc<LoginDirectory>>,
     /// Address of the gateway in the config, if it was looked up.
     located: Option<LocatedGateway>,
     /// Config that names the gateway's address.
@@ -216,7 +216,10 @@ fn configured(plan: &Plan, name: &str) -> Result<ServerSettings, VerbFailure> {
 
 /// Returns the logins that a server of the config may have. Other servers than those with a URL
 /// have none, so that their files need not be readable.
-fn logins_for(plan: &Plan, settings: &ServerSettings) -> Result<Option<Arc<Logins>>, VerbFailure> {
+fn logins_for(
+    plan: &Plan,
+    settings: &ServerSettings,
+) -> Result<Option<Arc<LoginDirectory>>, VerbFailure> {
     if !matches!(settings.connect, ConnectTarget::Http { .. }) {
         return Ok(None);
     }
@@ -414,7 +417,7 @@ impl VerbTarget {
     }
 
     /// Returns the logins that the target may use.
-    pub(super) fn logins(&self) -> Option<Arc<Logins>> {
+    pub(super) fn logins(&self) -> Option<Arc<LoginDirectory>> {
         self.logins.clone()
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use moongate_oauth::{
-    AuthorizationResponse, Grant, GrantVersion, LoginError, LoginFolder, LoginTarget, PendingLogin,
-    finish_login,
+    AuthorizationResponse, GrantVersion, LoginError, LoginFolder, LoginGrant, LoginTarget,
+    PendingLogin, finish_login,
 };
 use moongate_transport::fetcher::Fetcher;
 use tokio::net::TcpStream;
@@ -52,7 +52,7 @@ pub(super) struct LoginWait<'a> {
     /// Grant that is known already.
     known: Option<GrantVersion>,
     /// Its contents, if they can be read.
-    before: Option<Grant>,
+    before: Option<LoginGrant>,
     /// Time at which another process was seen to have the answer.
     taken: Option<Instant>,
 }
@@ -257,8 +257,8 @@ impl<'a> LoginWait<'a> {
 
     /// True for the grant of this login, which may have been renewed since. The login of before may
     /// be renewed meanwhile, too, or end: it keeps its client, and its number only grows.
-    fn is_new(&self, grant: &Grant) -> bool {
-        let continues = |before: &Grant| {
+    fn is_new(&self, grant: &LoginGrant) -> bool {
+        let continues = |before: &LoginGrant| {
             let is_later = grant.renewal > before.renewal || grant.obtained == before.obtained;
             grant.client == before.client && is_later
         };
@@ -307,8 +307,8 @@ mod tests {
     use crate::app::logins::fixtures::{grant_of, pending_login};
 
     /// Grant of the login before this one.
-    fn earlier(pending: &PendingLogin, renewal: u64) -> Grant {
-        Grant {
+    fn earlier(pending: &PendingLogin, renewal: u64) -> LoginGrant {
+        LoginGrant {
             obtained: pending.started - SignedDuration::from_hours(1),
             ..grant_of(pending, renewal)
         }
@@ -392,7 +392,7 @@ mod tests {
     #[tokio::test]
     async fn a_grant_of_another_process_ends_the_wait_and_a_renewal_does_not() {
         let fixture = Fixture::new();
-        let write = |grant: &Grant| {
+        let write = |grant: &LoginGrant| {
             let target = fixture.target();
             fixture.folder.write_grant(&target, grant).unwrap();
         };
@@ -400,7 +400,7 @@ mod tests {
         let mut wait = fixture.wait();
         assert_eq!(wait.check_files().unwrap(), WaitStep::Waiting);
         let renewed = grant_of(&fixture.pending, 4);
-        let ended = Grant {
+        let ended = LoginGrant {
             ended: true,
             ..renewed.clone()
         };

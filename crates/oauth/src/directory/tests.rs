@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use url::Url;
 
 use super::*;
-use crate::grant::{ClientAuthMethod, ClientIdentity, Grant};
+use crate::grant::{ClientAuthMethod, ClientIdentity, LoginGrant};
 use crate::secret_text::SecretText;
 use crate::settings::{CommandSettings, OAuthSettings};
 
@@ -42,9 +42,9 @@ fn command(server: &str, program: &str) -> LoginServer {
     }
 }
 
-fn grant(access: &str) -> Grant {
+fn grant(access: &str) -> LoginGrant {
     let issuer = url("https://auth.example.com");
-    Grant {
+    LoginGrant {
         token_endpoint: url("https://auth.example.com/token"),
         issuer,
         revocation_endpoint: None,
@@ -66,17 +66,17 @@ fn grant(access: &str) -> Grant {
     }
 }
 
-/// Logins of these servers, in a folder that another process may write, too.
-fn logins(servers: Vec<LoginServer>) -> (TempDir, LoginFolder, Logins) {
+/// LoginDirectory of these servers, in a folder that another process may write, too.
+fn logins(servers: Vec<LoginServer>) -> (TempDir, LoginFolder, LoginDirectory) {
     let dir = tempfile::tempdir().unwrap();
     let folder = LoginFolder::open(&dir.path().join("state")).unwrap();
     let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
-    let logins = Logins::new(Some(folder.clone()), Arc::new(fetcher));
+    let logins = LoginDirectory::new(Some(folder.clone()), Arc::new(fetcher));
     logins.replace(servers);
     (dir, folder, logins)
 }
 
-fn find(logins: &Logins, server: &str, url: &Url) -> Option<Arc<dyn CredentialSource>> {
+fn find(logins: &LoginDirectory, server: &str, url: &Url) -> Option<Arc<dyn CredentialSource>> {
     logins.find_source(&CredentialTarget {
         server,
         url,
@@ -162,7 +162,7 @@ async fn logins_that_come_or_go_are_reported_and_renewals_are_not() {
     let linear = target("linear");
     folder.write_grant(&linear, &grant("one")).unwrap();
     assert_eq!(logins.changed().await, ["linear"]);
-    let mut renewed = Grant {
+    let mut renewed = LoginGrant {
         renewal: 1,
         ..grant("two")
     };
@@ -203,7 +203,7 @@ async fn a_check_goes_on_with_the_servers_of_a_reload() {
 #[tokio::test]
 async fn without_a_folder_only_commands_work() {
     let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
-    let logins = Logins::new(None, Arc::new(fetcher));
+    let logins = LoginDirectory::new(None, Arc::new(fetcher));
     logins.replace(vec![oauth("linear"), command("github", "gh")]);
     let url = target("linear").url;
     assert!(find(&logins, "linear", &url).is_none());
@@ -232,7 +232,7 @@ async fn the_state_of_a_login_is_that_of_its_grant() {
         renews: true,
     };
     assert_eq!(logins.login_state("linear"), live);
-    let over = Grant {
+    let over = LoginGrant {
         refresh: None,
         expires: Some(Timestamp::now()),
         ..written

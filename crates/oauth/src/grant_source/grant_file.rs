@@ -4,7 +4,7 @@
 //! changed is read and never replaced, so that no renewal undoes a login or a logout.
 
 use crate::folder_error::FolderError;
-use crate::grant::Grant;
+use crate::grant::LoginGrant;
 use crate::grant_source::held_grant::{HeldGrant, HeldLogin};
 use crate::login_folder::{GrantVersion, LoginFolder, RefreshLock};
 use crate::reserved_space::ReservedSpace;
@@ -107,7 +107,7 @@ impl GrantFile {
 
     /// Writes a grant, unless the file is another than the one of this version. Returns once the
     /// login may be used.
-    pub(super) fn replace(&self, before: Option<GrantVersion>, grant: Grant) -> StoredLogin {
+    pub(super) fn replace(&self, before: Option<GrantVersion>, grant: LoginGrant) -> StoredLogin {
         let written = self.version().and_then(|now| match now == before {
             true => self.folder.write_grant(&self.target, &grant),
             // Somebody logged in or out meanwhile, which counts more than a renewal.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::grant::Grant;
+use crate::grant::LoginGrant;
 use crate::login_folder::GrantVersion;
 
 /// Age below which a token that is refused is not renewed: it would be refused again.
@@ -24,7 +24,7 @@ pub(super) struct HeldLogin {
 
 /// Grant in memory.
 pub(super) struct HeldGrant {
-    pub(super) grant: Grant,
+    pub(super) grant: LoginGrant,
     /// True if its file has an older one, because the disk could not be written.
     pub(super) is_unsaved: bool,
     header: Option<HeaderValue>,
@@ -45,7 +45,7 @@ pub(super) enum GrantStage {
 }
 
 impl HeldGrant {
-    pub(super) fn new(grant: Grant) -> Self {
+    pub(super) fn new(grant: LoginGrant) -> Self {
         HeldGrant {
             header: grant.authorization(),
             refresh_at: grant.refresh_at(random_share()),
@@ -55,7 +55,7 @@ impl HeldGrant {
     }
 
     /// Holds a grant that its file does not have.
-    pub(super) fn unsaved(grant: Grant) -> Self {
+    pub(super) fn unsaved(grant: LoginGrant) -> Self {
         HeldGrant {
             is_unsaved: true,
             ..HeldGrant::new(grant)
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(held.header(second(2_000)), None);
         let sent = held.header(second(1_999)).unwrap();
         assert_eq!(sent, "Bearer hush-access");
-        let ended = HeldGrant::new(Grant {
+        let ended = HeldGrant::new(LoginGrant {
             ended: true,
             ..grant()
         });

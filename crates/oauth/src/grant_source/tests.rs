@@ -11,7 +11,7 @@ use moongate_transport::trust::tls_without_roots;
 use tempfile::TempDir;
 
 use super::*;
-use crate::directory::{LoginServer, Logins};
+use crate::directory::{LoginDirectory, LoginServer};
 use crate::secret_text::SecretText;
 use crate::settings::ServerAuth;
 
@@ -51,10 +51,10 @@ impl Fixture {
     }
 
     /// Logins as another process has them.
-    fn logins(&self) -> Logins {
+    fn logins(&self) -> LoginDirectory {
         let folder = LoginFolder::open(&self.state_folder).unwrap();
         let fetcher = Fetcher::new(tls_without_roots(), &FetchRules::default());
-        let logins = Logins::new(Some(folder), Arc::new(fetcher));
+        let logins = LoginDirectory::new(Some(folder), Arc::new(fetcher));
         logins.replace(vec![self.login_server()]);
         logins
     }
@@ -66,7 +66,7 @@ impl Fixture {
         }
     }
 
-    fn find(&self, logins: &Logins) -> Arc<dyn CredentialSource> {
+    fn find(&self, logins: &LoginDirectory) -> Arc<dyn CredentialSource> {
         let target = self.server.target();
         let found = logins.find_source(&CredentialTarget {
             server: &target.server,
@@ -76,7 +76,7 @@ impl Fixture {
         found.unwrap()
     }
 
-    fn stored(&self) -> Grant {
+    fn stored(&self) -> LoginGrant {
         let stored = self.folder.read_grant(&self.server.target());
         stored.unwrap().unwrap()
     }
@@ -451,7 +451,7 @@ async fn a_login_without_a_refresh_token_ends_with_its_token() {
     let fixture = Fixture::new(EndpointMode::Rotating, 1).await;
     let target = fixture.server.target();
     for (minutes, has_login) in [(50, true), (61, false)] {
-        let grant = Grant {
+        let grant = LoginGrant {
             refresh: None,
             ..fixture.server.grant(minutes)
         };
@@ -484,7 +484,7 @@ async fn a_login_that_another_one_replaced_meanwhile_ends_nothing() {
     let before = file.version().unwrap();
     let later = fixture.server.grant(0);
     fixture.folder.write_grant(&target, &later).unwrap();
-    let ended = Grant {
+    let ended = LoginGrant {
         ended: true,
         ..fixture.server.grant(61)
     };
@@ -501,7 +501,7 @@ async fn a_file_that_cannot_be_looked_at_does_not_cost_new_tokens() {
     let file = GrantFile::new(fixture.folder.clone(), target.clone());
     let before = file.version().unwrap();
     let path = fixture.replace_by_folder("grant");
-    let renewed = Grant {
+    let renewed = LoginGrant {
         access: SecretText::new("access-1"),
         renewal: 1,
         ..fixture.server.grant(0)

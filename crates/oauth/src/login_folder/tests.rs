@@ -35,9 +35,9 @@ fn client() -> ClientIdentity {
     }
 }
 
-fn grant(access: &str) -> Grant {
+fn grant(access: &str) -> LoginGrant {
     let obtained = Timestamp::from_second(1_700_000_000).unwrap();
-    Grant {
+    LoginGrant {
         issuer: url("https://auth.linear.app"),
         token_endpoint: url("https://auth.linear.app/token"),
         revocation_endpoint: None,

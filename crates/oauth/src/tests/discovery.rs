@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::challenge::BearerChallenge;
-use crate::discovery::{Discovered, discover};
+use crate::discovery::{DiscoveryOutcome, discover};
 
 async fn discover_with(
     world: &World,
     settings: &OAuthSettings,
     metadata: Option<Url>,
-) -> Result<Discovered, LoginError> {
+) -> Result<DiscoveryOutcome, LoginError> {
     let challenge = BearerChallenge {
         resource_metadata: metadata,
         ..BearerChallenge::default()
@@ -23,7 +23,7 @@ async fn discover_with(
     .await
 }
 
-async fn discovered(world: &World, metadata: Option<Url>) -> Discovered {
+async fn discovered(world: &World, metadata: Option<Url>) -> DiscoveryOutcome {
     let found = discover_with(world, &OAuthSettings::default(), metadata).await;
     found.unwrap()
 }

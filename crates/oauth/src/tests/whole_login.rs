@@ -3,12 +3,12 @@
 use super::*;
 use crate::authorization::callback_path;
 use crate::file_names::LoginNames;
-use crate::grant::{ClientAuthMethod, Grant};
+use crate::grant::{ClientAuthMethod, LoginGrant};
 use crate::login::{LogoutOutcome, log_out};
 use crate::secret_text::SecretText;
 use crate::token::{TokenFailure, refresh, revoke};
 
-fn grant(world: &World) -> Grant {
+fn grant(world: &World) -> LoginGrant {
     let grant = world.folder.read_grant(&world.target()).unwrap();
     grant.unwrap()
 }

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use url::{Url, form_urlencoded};
 
-use crate::grant::{ClientAuthMethod, ClientIdentity, Grant};
+use crate::grant::{ClientAuthMethod, ClientIdentity, LoginGrant};
 use crate::secret_text::SecretText;
 use crate::settings::LoginTarget;
 
@@ -129,9 +129,9 @@ impl TokenServer {
     }
 
     /// Grant of an hour that has been used for so many minutes.
-    pub(super) fn grant(&self, minutes: i64) -> Grant {
+    pub(super) fn grant(&self, minutes: i64) -> LoginGrant {
         let obtained = Timestamp::now() - SignedDuration::from_mins(minutes);
-        Grant {
+        LoginGrant {
             issuer: self.url("/"),
             token_endpoint: self.url("/token"),
             revocation_endpoint: None,
