@@ -1,7 +1,7 @@
 //! Authorization requests: what the browser opens, and what we keep until it comes back.
 //!
 //! Owns the parameters of the request and the redirect address of an issuer. Does not read the
-//! response. Invariant: no parameter is there twice, and none of ours is another's.
+//! response. Invariant: no parameter appears twice, and nobody else can set one of ours.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::scope::asks_offline;
 use crate::secret_text::SecretText;
 use crate::settings::LoginTarget;
 
-/// Path under which all redirect addresses are.
+/// Path prefix of all redirect addresses.
 const CALLBACK: &str = "/oauth/callback/";
-/// Characters of an issuer's digest in its redirect address: at least 128 bits, since whoever finds
-/// another issuer with the same digest gets the same address.
+/// Length of an issuer's digest in its redirect address. At least 128 bits, because another issuer
+/// with the same digest would get the same address.
 const DIGEST_LENGTH: usize = 26;
-/// Alphabet of the digest: each character is five bits (RFC 4648, section 6).
+/// Alphabet of the digest. Each character encodes five bits (RFC 4648, section 6).
 const ALPHABET: [u8; 32] = *b"abcdefghijklmnopqrstuvwxyz234567";
 /// Parameters that neither the config nor an authorization server may set. Those that we do not
 /// send would change where or how the response comes, or replace the others.
@@ -41,20 +41,20 @@ const OWN_PARAMETERS: [&str; 12] = [
     "state",
 ];
 
-/// Login that waits for its answer. Sealed on disk.
+/// Login that is waiting for its answer. Sealed on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PendingLogin {
     /// Name of the server in the config.
     pub target_server: String,
     /// URL of the server.
     pub target_url: Url,
-    /// `state` of the request: the answer is found by it.
+    /// `state` of the request, which identifies the answer.
     pub state: SecretText,
     /// PKCE verifier.
     pub verifier: SecretText,
     /// Authorization server.
     pub issuer: Url,
-    /// Its issuer, letter by letter as the metadata has it: `iss` is compared as text.
+    /// Its issuer, exactly as in the metadata, because `iss` is compared as text.
     pub iss: String,
     /// True if an answer without `iss` is refused.
     pub iss_required: bool,
@@ -62,15 +62,15 @@ pub struct PendingLogin {
     pub token_endpoint: Url,
     /// Revocation endpoint, if there is one.
     pub revocation_endpoint: Option<Url>,
-    /// Client that asked.
+    /// Client that made the request.
     pub client: ClientIdentity,
-    /// Scope that was asked for.
+    /// Requested scope.
     pub scope_asked: Option<String>,
     /// Resource that requests name.
     pub resource: Option<String>,
     /// Time at which the login started.
     pub started: Timestamp,
-    /// Number of authorizations for more scope, with this one.
+    /// Number of authorizations for more scope, including this one.
     pub step_ups: u8,
 }
 
@@ -86,7 +86,7 @@ impl PendingLogin {
 
 /// Returns the path of the redirect address of an issuer.
 ///
-/// Each issuer has its own, so that an answer of one cannot pass for an answer of another (RFC
+/// Each issuer has its own, so that an answer from one cannot pass for an answer from another (RFC
 /// 9700, section 4.4.2.1).
 pub fn callback_path(issuer: &Url) -> String {
     let digest = digest(&SHA256, issuer.as_str().as_bytes());
@@ -111,12 +111,12 @@ pub(crate) fn redirect_address(base: &Url, issuer: &Url) -> Url {
     address
 }
 
-/// True for a parameter of the request that is ours alone.
+/// True for a request parameter that only we may set.
 pub fn is_own_parameter(name: &str) -> bool {
     OWN_PARAMETERS.contains(&name)
 }
 
-/// Returns a random text of 256 bits, in 43 characters that URLs and PKCE allow.
+/// Returns 256 random bits as 43 characters that URLs and PKCE allow.
 pub(crate) fn random_text() -> SecretText {
     SecretText::new(URL_SAFE_NO_PAD.encode(moongate_random::random_bytes::<32>()))
 }
@@ -126,7 +126,7 @@ fn code_challenge(verifier: &SecretText) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.expose().as_bytes()))
 }
 
-/// Returns the URL that the browser opens for a login. `params` are those of the config.
+/// Returns the URL that the browser opens for a login. `params` come from the config.
 pub(crate) fn authorization_url(
     endpoint: &Url,
     pending: &PendingLogin,
@@ -145,9 +145,9 @@ pub(crate) fn authorization_url(
         .filter(|(name, _)| !params.contains_key(*name) || is_own_parameter(name));
     let configured = params
         .iter()
-        // An empty value leaves a parameter out, such as `prompt`.
+        // An empty value removes a parameter, such as `prompt`.
         .filter(|(name, value)| !value.is_empty() && !is_own_parameter(name));
-    // Parameters that the endpoint has already.
+    // Parameters that the endpoint's URL already has.
     let retained: Vec<String> = endpoint
         .query_pairs()
         .map(|(name, _)| name.into_owned())
@@ -182,7 +182,7 @@ pub(crate) mod tests {
         Url::parse(text).unwrap()
     }
 
-    /// Login at `auth.example.com` that waits.
+    /// Waiting login at `auth.example.com`.
     pub(crate) fn pending() -> PendingLogin {
         let issuer = url("https://auth.example.com");
         PendingLogin {
@@ -226,7 +226,7 @@ pub(crate) mod tests {
     fn each_issuer_has_its_own_redirect_path() {
         let path = callback_path(&url("https://auth.example.com"));
         let digest = path.strip_prefix("/oauth/callback/").unwrap();
-        // Base32 of SHA-256 of `https://auth.example.com/`, cut off.
+        // Base32 of SHA-256 of `https://auth.example.com/`, truncated.
         assert_eq!(digest, "wct2kdqs5nx3uq2bepabcb26os");
         assert_eq!(callback_path(&url("https://auth.example.com/")), path);
         for other in [
@@ -264,7 +264,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_challenge_is_that_of_rfc_7636() {
+    fn the_challenge_matches_rfc_7636() {
         // RFC 7636, appendix B.
         let verifier = SecretText::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
         let expected = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
@@ -314,7 +314,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn params_of_the_config_add_to_ours_and_replace_none() {
+    fn config_params_are_added_to_ours_and_replace_none() {
         let extra = [
             ("access_type", "offline"),
             ("client_id", "other"),

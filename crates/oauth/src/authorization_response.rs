@@ -1,7 +1,7 @@
 //! Authorization responses: what the browser brings back.
 //!
 //! Owns the reading of the address, and the checks before a code is used. Does not exchange the
-//! code. Invariant: nothing of a response counts before its state, address and issuer are right.
+//! code. Invariant: nothing in a response is used before its state, address and issuer are checked.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::untrusted_url;
 /// Maximum length of an address, in bytes.
 const LENGTH_MAX: usize = 8 * 1024;
 
-/// Answer at the redirect address: its query, read.
+/// Answer at the redirect address, parsed from its query.
 #[derive(Debug)]
 pub struct AuthorizationResponse {
     /// Path of a pasted address.
@@ -31,7 +31,7 @@ impl AuthorizationResponse {
     /// Reads the query of the callback.
     ///
     /// # Errors
-    /// The text is too long or not visible, or has a parameter twice.
+    /// The text is too long, has invisible characters, or repeats a parameter.
     pub fn from_query(query: &str) -> Result<Self, LoginError> {
         let is_visible = query.bytes().all(|byte| byte.is_ascii_graphic());
         if query.len() > LENGTH_MAX || !is_visible {
@@ -62,10 +62,10 @@ impl AuthorizationResponse {
         Ok(response)
     }
 
-    /// Reads a pasted address, whole or its query alone.
+    /// Reads a pasted address, or only its query.
     ///
     /// # Errors
-    /// The text is not such an address.
+    /// The text isn't such an address.
     pub fn from_address(text: &str) -> Result<Self, LoginError> {
         let text = text.trim();
         // A fragment stays in the browser, so it isn't part of the answer.
@@ -81,7 +81,7 @@ impl AuthorizationResponse {
         AuthorizationResponse { path, ..response }.with_origin()
     }
 
-    /// Refuses a text that has neither a code nor an error.
+    /// Refuses a text with neither a code nor an error.
     fn with_parameters(self) -> Result<Self, LoginError> {
         let is_answer = self.code.is_some() || self.error.is_some();
         match is_answer {
@@ -99,12 +99,12 @@ impl AuthorizationResponse {
         }
     }
 
-    /// State, which names the login that waits.
+    /// State, which identifies the waiting login.
     pub fn state(&self) -> Option<&str> {
         self.state.as_ref().map(SecretText::expose)
     }
 
-    /// Checks an answer that came to the address with this path. Returns its code.
+    /// Checks an answer that arrived at this path. Returns its code.
     ///
     /// # Errors
     /// The answer is for another login, from another authorization server, or has no code.
@@ -160,10 +160,10 @@ impl AuthorizationResponse {
         code.ok_or(LoginError::NotAnAnswer)
     }
 
-    /// True if the address is that of the issuer, or the issuer says who it is.
+    /// True if the address is the issuer's own, or the answer names its issuer.
     fn came_to(&self, pending: &PendingLogin, path: Option<&str>) -> bool {
         match path {
-            // A proxy may have taken the path of our own address away.
+            // A proxy may have stripped the path of our own address.
             Some(path) => {
                 path == pending.client.redirect.path() || path == callback_path(&pending.issuer)
             }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_login_or_at_another_address_is_refused() {
+    fn an_answer_for_another_login_or_at_another_address_is_refused() {
         let pending = pending();
         let own = path();
         let own = own.as_str();

@@ -1,7 +1,7 @@
 //! Bearer challenges of servers.
 //!
-//! Owns the reading of `WWW-Authenticate`. Does not act on it. Invariant: any text is read to some
-//! end, without a panic, and only what can be used comes out.
+//! Owns the reading of `WWW-Authenticate`. Does not act on it. Invariant: any text can be read
+//! without a panic, and only usable values come out.
 
 use moongate_transport::credential_source::AuthChallenge;
 use url::Url;
@@ -19,9 +19,9 @@ const ERRORS: [&str; 3] = ["invalid_request", "invalid_token", MORE_SCOPE];
 pub struct BearerChallenge {
     /// Address of the metadata of the protected resource (RFC 9728, section 5.1).
     pub resource_metadata: Option<Url>,
-    /// Scopes that the request needs, with a space between each two.
+    /// Scopes that the request needs, separated by spaces.
     pub scope: Option<String>,
-    /// Error code, if it is one that RFC 6750 has.
+    /// Error code, if RFC 6750 defines it.
     pub error: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl BearerChallenge {
         found.map(BearerParams::into_challenge)
     }
 
-    /// Adds the scope that calls needed to what a server demands, as if it had asked for it now.
+    /// Adds the scope that calls needed, as if the server had asked for it now.
     pub(crate) fn with_wanted(challenge: Option<&Self>, scope: &str) -> Self {
         let challenge = challenge.cloned().unwrap_or_default();
         let demanded = challenge.scope.as_deref().map(ScopeSet::parse);
@@ -65,7 +65,7 @@ impl BearerChallenge {
         }
     }
 
-    /// Returns the scope of a server that asks for more than the token has, if it names one.
+    /// Returns the scope that a server asks for beyond the token's, if it names one.
     pub(crate) fn into_wanted_scope(self) -> Option<String> {
         if self.wants_more_scope() {
             self.scope
@@ -89,9 +89,9 @@ struct BearerParams {
 }
 
 impl BearerParams {
-    /// Sets a parameter, unless it is set or has no use here.
+    /// Sets a parameter, unless it is already set or is not used here.
     fn set(&mut self, name: &str, text: String) {
-        // RFC 9110, section 11.2: names have no case.
+        // RFC 9110, section 11.2: names are case-insensitive.
         let param = match name.to_ascii_lowercase().as_str() {
             "resource_metadata" => &mut self.resource_metadata,
             "scope" => &mut self.scope,
@@ -113,7 +113,7 @@ impl BearerParams {
     }
 }
 
-/// Part of a header with challenges.
+/// Part of a challenge header.
 enum HeaderItem<'a> {
     /// Start of a challenge.
     Scheme(&'a str),
@@ -121,7 +121,7 @@ enum HeaderItem<'a> {
     Param(&'a str, String),
 }
 
-/// Reader of a header with challenges (RFC 9110, section 11.6.1). Ends at the first mistake.
+/// Reader of a challenge header (RFC 9110, section 11.6.1). Stops at the first mistake.
 struct HeaderReader<'a> {
     rest: &'a str,
 }
@@ -161,7 +161,7 @@ impl<'a> HeaderReader<'a> {
         taken
     }
 
-    /// Takes the value of a parameter. `None`: its quotes do not end.
+    /// Takes the value of a parameter. `None`: its closing quote is missing.
     fn take_value(&mut self) -> Option<String> {
         let Some(quoted) = self.rest.strip_prefix('"') else {
             // Servers also send URLs without quotes, which RFC 9110 does not allow.
@@ -181,7 +181,7 @@ impl<'a> HeaderReader<'a> {
         Some(text)
     }
 
-    /// Skips what some schemes have in place of parameters, such as `Negotiate oYGs/w==`.
+    /// Skips what some schemes send instead of parameters, such as `Negotiate oYGs/w==`.
     fn skip_token68(&mut self) {
         let is_part = |c: char| c.is_ascii_alphanumeric() || "-._~+/".contains(c);
         let after = self.rest.trim_start_matches(is_part);
@@ -228,7 +228,7 @@ mod tests {
         let only_metadata = challenge(Some(METADATA), None, None);
         for (value, expected) in [
             (
-                // The example of the specification, over two lines.
+                // The specification's example, split over two lines.
                 format!(
                     "Bearer resource_metadata=\"{METADATA}\",\t scope=\"files:read files:write\""
                 ),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_of_a_parameter_counts_over_all_challenges() {
+    fn the_first_value_of_a_parameter_wins_across_challenges() {
         let found = read(&[
             "Basic realm=\"x\", scope=\"basic\"",
             "Bearer error=\"insufficient_scope\", scope=\"a\", scope=\"b\"",

@@ -1,8 +1,8 @@
 //! Credential that a command prints: `servers.*.auth` with `type = "command"`.
 //!
 //! Owns when the command runs, and what counts as a token. Does not start processes
-//! (`child_process`). Invariant: one run at a time, and nothing that the command printed is in an
-//! error or a log line.
+//! (`child_process`). Invariant: the command runs once at a time, and its output never appears in
+//! an error or a log line.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,8 +29,8 @@ const LIMITS: CaptureLimits = CaptureLimits {
 };
 /// Age below which a refused token does not lead to another run.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(30);
-/// Time for which a failed run stands for others. Without it, each request to a server would wait
-/// for a command that hangs.
+/// Time for which a failed run also fails other requests. Without it, each request to a server
+/// would wait for a command that hangs.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Credential that a command prints.
@@ -38,45 +38,45 @@ pub struct CommandSource {
     server: String,
     settings: CommandSettings,
     current: ArcSwapOption<PrintedToken>,
-    /// Locked by a run.
+    /// Locked during a run.
     last_run: Mutex<Option<LastRun>>,
 }
 
-/// Token of a run.
+/// Token from a run.
 struct PrintedToken {
     header: HeaderValue,
     printed: Instant,
 }
 
-/// Run that ended last.
+/// Most recent run.
 struct LastRun {
     started: Instant,
     ended: Instant,
     failure: Option<CommandFailure>,
 }
 
-/// Reason why a run gave no token.
+/// Reason why a run produced no token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum CommandFailure {
     #[error("the program was not found")]
     NotFound,
     #[error("the program cannot be started: {0}")]
     Start(String),
-    #[error("it did not end within 10 s")]
+    #[error("it did not finish within 10 s")]
     Timeout,
     #[error("it printed more than 16 KiB")]
     TooMuch,
     #[error("it exited with status {0}; run it by hand to see why")]
     Exit(i32),
-    #[error("it was ended by a signal")]
+    #[error("it was killed by a signal")]
     Signal,
     #[error("its output cannot be read: {0}")]
     Read(String),
     #[error("it printed nothing; it must print a token")]
     Empty,
-    #[error("it printed more than one line; it must print a token alone")]
+    #[error("it printed more than one line; it must print only a token")]
     Lines,
-    #[error("it printed characters that no token has; it must print a token alone")]
+    #[error("it printed characters that a token cannot have; it must print only a token")]
     Characters,
 }
 
@@ -91,7 +91,7 @@ impl CommandSource {
         }
     }
 
-    /// Returns the token, until its time is over.
+    /// Returns the token until its `ttl` has passed.
     fn fresh(&self) -> Option<HeaderValue> {
         let current = self.current.load();
         let current = current.as_ref()?;
@@ -115,7 +115,8 @@ impl CommandSource {
         }
     }
 
-    /// Runs the command for a token that was refused. Returns true if there is another token.
+    /// Runs the command again after a token was refused. Returns true if it printed a different
+    /// one.
     async fn run_refused(&self, sent: Option<&HeaderValue>) -> bool {
         let mut last_run = self.last_run.lock().await;
         if self.has_other(sent) {
@@ -200,7 +201,7 @@ impl CredentialSource for CommandSource {
 }
 
 impl LastRun {
-    /// Returns the failure of a run that ended a moment ago.
+    /// Returns the failure of the last run, if it was a moment ago.
     fn recent_failure(&self) -> Option<CommandFailure> {
         let failure = self.failure.clone();
         failure.filter(|_| self.ended.elapsed() < FAILURE_PAUSE)
@@ -224,7 +225,7 @@ impl From<CaptureFailure> for CommandFailure {
     }
 }
 
-/// Returns the variables that the command gets. The gateway's own may hold the keys of others.
+/// Returns the variables that the command gets. The gateway's own variables may hold other keys.
 fn environment(settings: &CommandSettings) -> Vec<(OsString, OsString)> {
     let own = settings
         .env

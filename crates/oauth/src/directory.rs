@@ -1,8 +1,8 @@
 //! Logins of a gateway's servers.
 //!
-//! Owns which server has which source, and the notice of logins that come and go. Does not renew
+//! Owns which server has which source, and notices logins that appear or disappear. Does not renew
 //! credentials (`grant_source.rs` and other sources). Invariant: a source is found by name and
-//! URL together, so a server with a changed URL gets no credential of before.
+//! URL together, so a server whose URL has changed never gets its old credential.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,21 +30,21 @@ use crate::token::REFRESH_MAX;
 
 /// Pause between two checks of the folder.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait for renewals at the end of a process: as long as a slow server may take, and longer
-/// than the write that follows.
+/// Longest wait for renewals before the process exits: enough for a slow server and the write that
+/// follows.
 const SETTLE_MAX: Duration = REFRESH_MAX.saturating_add(Duration::from_secs(10));
 
 /// Logins of a gateway's servers.
 pub struct LoginDirectory {
     folder: Option<LoginFolder>,
-    /// Reason why there is no folder, if it cannot be used.
+    /// Reason why the folder cannot be used, if there is one.
     folder_problem: Option<String>,
     fetcher: Arc<Fetcher>,
     servers: ArcSwap<ServerMap>,
-    /// Logins as they were reported last.
+    /// Logins as last reported.
     reported: Mutex<BTreeMap<LoginTarget, Option<LoginFacts>>>,
     replaced: Notify,
-    /// Renewals whose request was sent.
+    /// Renewals whose request has been sent.
     renewals: TaskTracker,
 }
 
@@ -55,7 +55,7 @@ type ServerMap = BTreeMap<String, ServerEntry>;
 pub struct LoginServer {
     /// Server and its URL.
     pub target: LoginTarget,
-    /// Way to its credential.
+    /// Source of its credential.
     pub auth: ServerAuth,
 }
 
@@ -66,12 +66,12 @@ pub enum LoginState {
     None,
     /// There is one.
     LoggedIn {
-        /// Time at which its token ends, if that is known.
+        /// Time at which its token expires, if known.
         expires: Option<Timestamp>,
         /// True if it renews itself.
         renews: bool,
     },
-    /// It has ended: only another login helps.
+    /// It has ended, and only a new login helps.
     Ended,
 }
 
@@ -82,7 +82,7 @@ struct ServerEntry {
 
 #[derive(Clone)]
 enum EntrySource {
-    /// There is no place for logins.
+    /// Logins cannot be stored.
     Missing,
     Grant(Arc<GrantSource>),
     /// No person logs in: a command prints the credential, or a client gets it for itself.
@@ -90,8 +90,8 @@ enum EntrySource {
 }
 
 impl LoginDirectory {
-    /// Creates the logins of no server yet. `None` as the folder: there is no place for logins, and
-    /// only sources without a person work.
+    /// Creates a directory without servers. Without a folder, logins cannot be stored, and only
+    /// sources without a person work.
     pub fn new(folder: Option<LoginFolder>, fetcher: Arc<Fetcher>) -> Self {
         LoginDirectory {
             folder,
@@ -113,8 +113,8 @@ impl LoginDirectory {
         }
     }
 
-    /// Creates the logins of other servers in the same folder. Whoever settles these logins waits
-    /// for the renewals of those, too.
+    /// Creates a directory of other servers in the same folder. Settling this one also waits for
+    /// the other's renewals.
     pub fn of_others(&self, servers: Vec<LoginServer>) -> LoginDirectory {
         let others = LoginDirectory {
             folder_problem: self.folder_problem.clone(),
@@ -125,9 +125,9 @@ impl LoginDirectory {
         others
     }
 
-    /// Waits until every renewal that was sent is on disk, and lets no other one start. The process
-    /// calls it before it ends: the authorization server may have replaced the old refresh token,
-    /// and only the response has the new one.
+    /// Waits until every renewal that was sent is on disk, and lets no new one start. The process
+    /// calls this before it exits, because the authorization server may have replaced the refresh
+    /// token, and only the response has the new one.
     pub async fn settle(&self) {
         self.renewals.close();
         if timeout(SETTLE_MAX, self.renewals.wait()).await.is_err() {
@@ -135,8 +135,8 @@ impl LoginDirectory {
         }
     }
 
-    /// Takes the servers of a config. Sources that it does not change stay, and so does what they
-    /// have in memory. Reads the grants of new servers, and blocks for as long as that takes.
+    /// Switches to the servers of a config. Unchanged sources stay, along with what they hold in
+    /// memory. Blocks while it reads the grants of new servers.
     pub fn replace(&self, servers: Vec<LoginServer>) {
         let mut reported = self.reported.lock();
         let before = self.servers.load_full();
@@ -162,11 +162,11 @@ impl LoginDirectory {
         self.replaced.notify_one();
     }
 
-    /// Returns the source for a server: the one of before, if nothing that it uses has changed.
+    /// Returns the source for a server. Reuses the old one if nothing that it uses has changed.
     fn source_for(&self, server: &LoginServer, before: Option<&ServerEntry>) -> EntrySource {
         let before = before.filter(|entry| entry.server.target == server.target);
         match (&server.auth, before) {
-            // Settings of OAuth are for the next login, and a grant goes on as it was given.
+            // OAuth settings apply to the next login. An existing grant stays as it was issued.
             (ServerAuth::OAuth(_), Some(entry)) if entry.source.is_grant() => entry.source.clone(),
             (ServerAuth::Command(_) | ServerAuth::ClientCredentials(_), Some(entry))
                 if entry.server.auth == server.auth =>
@@ -238,8 +238,7 @@ impl LoginDirectory {
         self.problem_of(&self.servers.load().get(server)?.source)
     }
 
-    /// Returns the problems of all servers. Reads their files first, and blocks for as long as that
-    /// takes.
+    /// Returns the problems of all servers. Blocks while it reads their files.
     pub fn problems(&self) -> Vec<(String, LoginProblem)> {
         let servers = self.servers.load();
         let problems = servers.iter().filter_map(|(name, entry)| {
@@ -269,8 +268,9 @@ impl LoginDirectory {
         }
     }
 
-    /// Waits until logins come or go, or a refused token can be tried again. Returns the servers,
-    /// and counts no renewals. Checks the folder once a second, since other processes write there.
+    /// Waits until logins appear or disappear, or a refused token can be tried again. Returns the
+    /// servers, and ignores renewals. Checks the folder once a second, since other processes write
+    /// there.
     pub async fn changed(&self) -> Vec<String> {
         let mut ticks = interval(POLL_PAUSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -286,7 +286,7 @@ impl LoginDirectory {
                     source.reload();
                 }
             });
-            // A panic in one check leaves the others as they were, and the next check comes soon.
+            // A panic in one check does not affect the others, and the next check comes soon.
             let _ = reading.await;
             let changed = self.report_changes();
             if !changed.is_empty() {
@@ -304,7 +304,7 @@ impl LoginDirectory {
         sources.collect()
     }
 
-    /// Compares the logins with those that were reported last.
+    /// Compares the logins with those last reported.
     fn report_changes(&self) -> Vec<String> {
         let mut reported = self.reported.lock();
         let mut changed = Vec::new();
@@ -335,7 +335,7 @@ impl CredentialDirectory for LoginDirectory {
             EntrySource::Automatic(source) => Some(source.clone()),
             EntrySource::Grant(source) => {
                 source.reload();
-                // Without a login, requests cost what they cost without this directory.
+                // Without a login, requests cost no more than without this directory.
                 let found = source.has_login().then(|| source.clone());
                 found.map(|source| source as Arc<dyn CredentialSource>)
             }
@@ -352,7 +352,7 @@ impl EntrySource {
     }
 }
 
-/// Returns true if a login came, went, ended, or was replaced by another one.
+/// Returns true if a login appeared, disappeared, ended, or was replaced.
 fn is_change(before: Option<&LoginFacts>, now: Option<&LoginFacts>) -> bool {
     match (before, now) {
         (None, None) => false,

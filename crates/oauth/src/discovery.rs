@@ -1,8 +1,8 @@
-//! Discovery: which authorization server a server logs in at.
+//! Discovery of the authorization server behind a server.
 //!
 //! Owns the order of the documents, and the choice of the issuer. Does not register or authorize.
-//! Invariant: an issuer of the config replaces what the server names, and a client of the config
-//! meets no other issuer than its own.
+//! Invariant: an issuer in the config overrides what the server names, and a client in the config
+//! is only ever used with its own issuer.
 
 use moongate_transport::fetcher::{FetchFailure, Fetcher};
 use url::Url;
@@ -18,24 +18,24 @@ use crate::settings::{ClientCredentialsSettings, LoginTarget, OAuthSettings};
 use crate::token_server::FoundTokenServer;
 use crate::untrusted_url;
 
-/// Maximum number of authorization servers in the list of a server that are tried.
+/// Maximum number of authorization servers to try from a server's list.
 const ISSUERS_MAX: usize = 3;
 
-/// Facts that a login needs, found out.
+/// Facts that discovery found for a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryOutcome {
     /// Server that the login is for.
     pub target: LoginTarget,
     /// Authorization server.
     pub server: AuthorizationServer,
-    /// Resource that requests name, as it was published. `None`: the config leaves it out.
+    /// Resource that requests name, exactly as published. `None`: the config leaves it out.
     pub resource: Option<String>,
-    /// Scopes in the metadata of the resource.
+    /// Scopes in the resource metadata.
     pub scopes_supported: Option<Vec<String>>,
 }
 
-/// Finds the authorization server of a server, from its challenge or from its well-known metadata.
-/// `pin` is the one that the client of the config had its first login at.
+/// Finds a server's authorization server from its challenge or its well-known metadata. `pin` is
+/// the one where the config's client first logged in.
 ///
 /// # Errors
 /// The server names none, or names one that must not be used.
@@ -58,7 +58,7 @@ pub async fn discover(
     let mut too_large = None;
     let metadata = match discovery.resource_metadata(metadata_url).await {
         Ok(published) => published.unwrap_or_default(),
-        // A site may answer any path with a large page, and be its own authorization server.
+        // A site may answer every path with a large page and still be its own authorization server.
         Err(error) if is_too_large(&error) => {
             too_large = Some(error);
             ResourceMetadata::default()
@@ -67,7 +67,7 @@ pub async fn discover(
     };
     let published = metadata.authorization_servers.unwrap_or_default();
     let issuers = match &settings.issuer {
-        // A person knows better: some servers list a name that their metadata does not have.
+        // The operator knows better: some servers list an issuer that their metadata does not name.
         Some(issuer) => vec![name_of(&published, issuer)],
         None => discovery.choose_issuers(pin, &published)?,
     };
@@ -132,8 +132,8 @@ struct ServerDiscovery<'a> {
 }
 
 impl ServerDiscovery<'_> {
-    /// Finds the metadata of the resource: at the URL of the challenge, else at the path, else at
-    /// the root. `None`: there is none.
+    /// Finds the resource metadata at the challenge's URL, or else at the path, or else at the
+    /// root. `None`: there is none.
     async fn resource_metadata(
         &self,
         named: Option<&Url>,
@@ -162,7 +162,7 @@ impl ServerDiscovery<'_> {
             .get_resource_json::<ResourceMetadata>(url)
             .await;
         let fetched = fetched.map_err(|error| self.unread(error))?;
-        // A site may answer any path with some JSON.
+        // A site may answer every path with some JSON.
         let Some(found) = fetched.filter(|found| found.resource.is_some()) else {
             return Ok(None);
         };
@@ -176,7 +176,7 @@ impl ServerDiscovery<'_> {
         }
     }
 
-    /// Chooses the issuers to try, letter by letter as the server names them.
+    /// Chooses the issuers to try, exactly as the server names them.
     fn choose_issuers(
         &self,
         pin: Option<&Url>,
@@ -209,7 +209,7 @@ impl ServerDiscovery<'_> {
         Ok(vec![chosen.clone()])
     }
 
-    /// Finds the first of these issuers that can be used.
+    /// Finds the first usable one of these issuers.
     async fn find_server(
         &self,
         issuers: &[String],
@@ -272,7 +272,7 @@ impl ServerDiscovery<'_> {
                 let is_same_host = other.is_some_and(|other| untrusted_url::host(&other) == host);
                 LoginError::MixedMetadata {
                     server,
-                    // Tenants of one host differ in their paths alone.
+                    // Tenants on one host differ only in their paths.
                     host: match is_same_host {
                         true => issuer.to_string(),
                         false => host,
@@ -302,7 +302,7 @@ impl ServerDiscovery<'_> {
     }
 }
 
-/// Finds an issuer in a list, letter by letter as the list has it.
+/// Finds an issuer in a list, and returns it exactly as listed.
 fn find_issuer<'a>(published: &'a [String], expected: &Url) -> Option<&'a String> {
     published.iter().find(|text| {
         let parsed = parse_issuer(text);
@@ -310,13 +310,13 @@ fn find_issuer<'a>(published: &'a [String], expected: &Url) -> Option<&'a String
     })
 }
 
-/// Returns the name of an issuer, as the list has it if it is there.
+/// Returns an issuer's name, exactly as listed if the list has it.
 fn name_of(published: &[String], issuer: &Url) -> String {
     let listed = find_issuer(published, issuer).cloned();
     listed.unwrap_or_else(|| issuer.to_string())
 }
 
-/// True if a document is larger than metadata is.
+/// True if a document is too large to be metadata.
 fn is_too_large(error: &LoginError) -> bool {
     matches!(error, LoginError::Fetch { failure, .. } if failure.kind == FetchFailure::TooLarge)
 }

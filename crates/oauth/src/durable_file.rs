@@ -1,8 +1,8 @@
 //! Files that are replaced as a whole, and are on disk when the call returns.
 //!
-//! Owns the steps of a write. Does not lock: whoever writes in a folder holds that folder's lock.
-//! Invariant: at any moment a path leads to the old contents or to the new ones, whole, whatever
-//! happens to this process.
+//! Owns the steps of a write. Does not lock: the caller holds the folder's lock. Invariant: a path
+//! always leads to the complete old contents or the complete new ones, whatever happens to this
+//! process.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -10,11 +10,11 @@ use std::path::Path;
 
 use moongate_platform::file_replacement;
 
-/// Name of a new file until it takes its place. One is enough, since a folder has one writer at a
-/// time, and so whatever a killed process left is cleared away by the next write.
+/// Name of a new file until it is renamed. One name is enough, because a folder has one writer at a
+/// time, and the next write removes whatever a killed process left.
 const NEW_FILE: &str = ".new";
 
-/// Steps of a write, in their order.
+/// Steps of a write, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteStep {
     Create,
@@ -24,15 +24,15 @@ enum WriteStep {
     SyncFolder,
 }
 
-/// Runs before each step. Tests fail or end the process there.
+/// Hook before each step. Tests use it to fail a write or to kill the process.
 type StepHook<'a> = &'a mut dyn FnMut(WriteStep) -> io::Result<()>;
 
-/// Replaces a file, or creates it for its owner alone. Returns once it is on disk.
+/// Replaces a file, or creates it so that only its owner can read it. Returns once it is on disk.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_in_steps(path, bytes, &mut |_| Ok(()))
 }
 
-/// Removes a file for good. False if it did not exist.
+/// Removes a file durably. False if it did not exist.
 pub(crate) fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => sync_folder(folder_of(path)).map(|()| true),
@@ -67,7 +67,7 @@ fn fill(new: &Path, bytes: &[u8], before: StepHook<'_>) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Creates the new file, closed to other users, after what a killed process may have left.
+/// Creates the new file, closed to other users, in place of what a killed process may have left.
 fn create(new: &Path) -> io::Result<File> {
     match fs::remove_file(new) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(cause),
@@ -78,7 +78,7 @@ fn create(new: &Path) -> io::Result<File> {
 /// Makes a new name or a removal durable.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     match file_replacement::sync_folder(folder) {
-        // Some network file systems cannot sync folders, and lose nothing for it.
+        // Some network file systems cannot sync folders, and don't need to.
         Err(cause)
             if matches!(
                 cause.kind(),
@@ -127,7 +127,7 @@ mod tests {
             .collect()
     }
 
-    /// Contents after a write that ended before this step.
+    /// Contents after a write that stopped before this step.
     fn expected(step: WriteStep) -> &'static str {
         match step {
             WriteStep::SyncFolder => "new",
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one() {
-        // Only another process can be killed, so this test starts itself once a step with these
+        // Only another process can be killed, so this test runs itself once per step with these
         // variables.
         if let Some(path) = std::env::var_os("MOONGATE_OAUTH_FILE") {
             let step = std::env::var("MOONGATE_OAUTH_STEP").unwrap();
@@ -184,14 +184,14 @@ mod tests {
             assert!(!output.status.success(), "{step:?}");
             let text = fs::read_to_string(&path).unwrap();
             assert_eq!(text, expected(step), "{step:?}");
-            // The next write clears away what the killed one left.
+            // The next write removes what the killed one left.
             write(&path, b"later").unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "later");
             assert_eq!(names(dir.path()), ["file"], "{step:?}");
         }
     }
 
-    /// Writes the file, and ends this process before a step.
+    /// Writes the file, and kills this process before a step.
     fn die_before(dying: WriteStep, path: &Path) {
         let mut hook = |step: WriteStep| {
             if step == dying {

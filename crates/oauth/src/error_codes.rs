@@ -1,14 +1,14 @@
 //! Error codes of authorization servers.
 //!
-//! Owns the known codes, with our words for each. Does not decide what follows from one.
-//! Invariant: no text of an authorization server passes through, since a code is either in this
-//! table or has no name.
+//! Owns the known codes, and our words for each. Does not decide what follows from one. Invariant:
+//! no text from an authorization server passes through, because a code that is not in this table is
+//! never shown.
 
-/// Words for an error code that is not in the table.
+/// Words for an unknown error code.
 const UNKNOWN: &str = "it gave an unknown error code";
 
 /// Known codes: RFC 6749 (4.1.2.1, 5.2), RFC 7591 (3.2.2), RFC 8707 (2), RFC 9449 (8), OpenID
-/// Connect Core (3.1.2.6), and those that GitHub gives for them.
+/// Connect Core (3.1.2.6), and GitHub's variants of them.
 const CODES: [(&str, &str); 23] = [
     ("access_denied", "the login was declined (access_denied)"),
     (
@@ -37,7 +37,7 @@ const CODES: [(&str, &str); 23] = [
     ),
     (
         "invalid_client_metadata",
-        "it does not take this kind of client (invalid_client_metadata)",
+        "it does not accept this kind of client (invalid_client_metadata)",
     ),
     (
         "invalid_dpop_proof",
@@ -45,23 +45,23 @@ const CODES: [(&str, &str); 23] = [
     ),
     (
         "invalid_grant",
-        "it does not take this code or token any more (invalid_grant)",
+        "it no longer accepts this code or token (invalid_grant)",
     ),
     (
         "invalid_redirect_uri",
-        "it does not take our redirect address (invalid_redirect_uri)",
+        "it does not accept our redirect address (invalid_redirect_uri)",
     ),
     (
         "invalid_request",
-        "it found a mistake in our request (invalid_request)",
+        "it considers our request invalid (invalid_request)",
     ),
     (
         "invalid_scope",
-        "it does not give a scope that we asked for (invalid_scope)",
+        "it does not grant a scope that we asked for (invalid_scope)",
     ),
     (
         "invalid_target",
-        "it does not take the resource that we named (invalid_target)",
+        "it does not accept the resource that we named (invalid_target)",
     ),
     (
         "login_required",
@@ -74,7 +74,7 @@ const CODES: [(&str, &str); 23] = [
     ),
     (
         "unapproved_software_statement",
-        "it registers approved software only (unapproved_software_statement)",
+        "it registers only approved software (unapproved_software_statement)",
     ),
     (
         "unauthorized_client",
@@ -106,7 +106,7 @@ pub(crate) fn describe(code: &str) -> &'static str {
 
 /// True if an answer with this code ends a login for good.
 pub(crate) fn ends_login(code: &str) -> bool {
-    // GitHub has its own name for `invalid_grant` at a refresh.
+    // GitHub has its own name for `invalid_grant` on a refresh.
     matches!(
         code,
         "invalid_grant" | "invalid_client" | "bad_refresh_token"

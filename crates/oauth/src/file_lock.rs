@@ -1,7 +1,7 @@
-//! Locks over all processes, each on a file that nobody replaces.
+//! Locks across processes, each on a file that is never replaced.
 //!
-//! Owns the wait for such a lock. Does not know what it protects. Invariant: a lock ends with its
-//! value or with its process, whatever kills it, and no wait is endless.
+//! Owns the wait for such a lock. Does not know what it protects. Invariant: a lock ends when its
+//! value is dropped or its process dies, and every wait has a limit.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -13,21 +13,21 @@ use moongate_platform::private_file;
 /// Pause between two attempts. The system's own wait has no timeout.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Lock on a file, over all processes and threads.
+/// Lock on a file, across processes and threads.
 #[derive(Debug)]
 pub(crate) struct FileLock(File);
 
 /// Reason why a lock was not taken.
 #[derive(Debug)]
 pub(crate) enum LockFailure {
-    /// Another process held it all the time.
+    /// Another process held it the whole time.
     Busy,
     /// The file cannot be opened or locked.
     Io(io::Error),
 }
 
 impl FileLock {
-    /// Locks a file, which is created with its folder if need be. Blocks this thread for at most
+    /// Locks a file, and creates it and its folder if necessary. Blocks this thread for at most
     /// `patience`.
     pub(crate) fn acquire(path: &Path, patience: Duration) -> Result<FileLock, LockFailure> {
         let file = private_file::open(path).map_err(LockFailure::Io)?;
@@ -47,13 +47,13 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // The end of the file would unlock it, too, but a child that another thread starts in this
-        // moment still has a copy.
+        // Closing the file would unlock it, too, but a child that another thread is starting may
+        // still hold a copy.
         let _ = self.0.unlock();
     }
 }
 
-/// Waits. Callers run on threads that may block.
+/// Sleeps. Callers run on threads that may block.
 #[allow(clippy::disallowed_methods)]
 fn block_thread(time: Duration) {
     std::thread::sleep(time);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_file_cannot_be_locked() {
+    fn only_files_can_be_locked() {
         let dir = tempfile::tempdir().unwrap();
         let refused = FileLock::acquire(dir.path(), Duration::ZERO);
         assert!(matches!(refused, Err(LockFailure::Io(_))), "{refused:?}");

@@ -1,7 +1,7 @@
-//! Names of files in the folder of logins.
+//! File names in the login folder.
 //!
 //! Owns how a login or a state becomes a name. Does not touch the disk. Invariant: names have only
-//! characters that every file system takes, and two logins never share one.
+//! characters that every file system accepts, and two logins never share one.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -9,19 +9,19 @@ use crate::settings::LoginTarget;
 
 /// Length of the digest in a login's name.
 const DIGEST_LEN: usize = 16;
-/// Length of the server's part, which is for people.
+/// Length of the server's part, which is there for people to read.
 const SERVER_LEN: usize = 64;
 
-/// Names of a login.
+/// File names of a login.
 pub(crate) struct LoginNames {
-    /// File name without its ending, which the file is sealed under, too.
+    /// File name without its extension. The file is sealed under this name.
     pub(crate) stem: String,
 }
 
 impl LoginNames {
     /// Names the login of a server.
     pub(crate) fn of(target: &LoginTarget) -> Self {
-        // No URL has a NUL, so the two do not run together.
+        // No URL contains a NUL, so the two cannot run together.
         let whole = format!("{}\0{}", target.server, target.url);
         let server: String = target
             .server
@@ -29,7 +29,7 @@ impl LoginNames {
             .map(plain_character)
             .take(SERVER_LEN)
             .collect();
-        // The server is in the digest, too: some file systems do not distinguish cases.
+        // The server is in the digest, too: some file systems ignore case.
         let stem = format!("{server}-{}", hex_digest(&whole, DIGEST_LEN));
         LoginNames { stem }
     }
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn no_server_leads_out_of_the_folder() {
+    fn no_server_name_escapes_the_folder() {
         let odd = stem("../a\\b:c", "https://a.example");
         assert!(odd.starts_with("___a_b_c-"), "{odd}");
     }

@@ -1,7 +1,7 @@
-//! Errors of the folder of logins.
+//! Errors of the login folder.
 //!
 //! Owns their texts. Invariant: each one names the file and what to do about it, and quotes nothing
-//! that was in the file.
+//! from the file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use crate::root_secret::SecretError;
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// The disk or the quota is full.
-    #[error("no space is left to write {}: free some space ({cause})", path.display())]
+    #[error("no space left to write {}: free some space ({cause})", path.display())]
     Full {
         /// File that was being written.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         cause: io::Error,
     },
-    /// Any other error of the operating system.
+    /// Any other operating system error.
     #[error("{} cannot be used: {cause}{}", path.display(), fix_of(cause))]
     Io {
         /// File or folder.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         cause: io::Error,
     },
     /// The root secret cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// Another process holds a lock for too long.
+    /// Another process has held a lock for too long.
     #[error(
         "another process holds {} and does not release it: stop that process, or try again",
         path.display()
@@ -40,7 +40,7 @@ pub enum FolderError {
         /// Lock file.
         path: PathBuf,
     },
-    /// The file of a login is not one that this secret sealed for this server.
+    /// The login file was not sealed with this secret for this server.
     #[error(
         "the login in {} is damaged, or belongs to another secret or server: run \
          `moongate login {server}`",
@@ -52,13 +52,13 @@ pub enum FolderError {
         /// Server that the login is for.
         server: String,
     },
-    /// The file of an unfinished login is not one that this secret sealed.
+    /// The file of an unfinished login was not sealed with this secret.
     #[error("the unfinished login in {} is damaged: start the login again", path.display())]
     DamagedPending {
         /// File.
         path: PathBuf,
     },
-    /// The login has more bytes than a file may have.
+    /// The login is larger than a file may be.
     #[error(
         "{} would be larger than 64 KiB: the authorization server sent tokens that are too long",
         path.display()
@@ -70,7 +70,7 @@ pub enum FolderError {
 }
 
 impl FolderError {
-    /// Sorts an error of the operating system.
+    /// Classifies an operating system error.
     pub(crate) fn of_io(path: &Path, cause: io::Error) -> FolderError {
         let path = path.to_owned();
         match cause.kind() {
@@ -81,7 +81,7 @@ impl FolderError {
         }
     }
 
-    /// Returns true if nothing can be written here, until a person mends it.
+    /// Returns true if nothing can be written here, until a person fixes it.
     pub(crate) fn forbids_writes(&self) -> bool {
         match self {
             FolderError::Full { .. } => true,
@@ -108,7 +108,7 @@ impl FolderError {
     }
 }
 
-/// Writes what mends an error of the operating system, where the error doesn't say so itself.
+/// Writes the fix for an operating system error that doesn't name it itself.
 fn fix_of(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

@@ -1,8 +1,8 @@
-//! Grant: what a login at a server gave us.
+//! Grant from a login at a server.
 //!
 //! Owns the fields that a refresh needs, and when it is due. Does not store or renew grants.
-//! Invariant: a grant refreshes without discovery, with the client that it was given to, so
-//! neither changed metadata nor a later registration can hurt it.
+//! Invariant: a grant is refreshed without discovery, by the client that it was issued to, so
+//! neither changed metadata nor a later registration can break it.
 
 use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
@@ -11,13 +11,13 @@ use url::Url;
 
 use crate::secret_text::SecretText;
 
-/// Share of a token's life after which it is renewed, without jitter.
+/// Fraction of a token's lifetime after which it is renewed, without jitter.
 const REFRESH_SHARE: f64 = 0.8;
-/// Share of a token's life by which jitter may bring the renewal forward. It keeps the processes
-/// that share a login, and the logins of one restart, from renewing at the same moment.
+/// Fraction of a token's lifetime by which jitter may bring the renewal forward. It keeps processes
+/// that share a login, and logins after one restart, from renewing at the same moment.
 const JITTER_SHARE: f64 = 0.1;
 
-/// Login at a server: all that a refresh needs, without discovery.
+/// Login at a server, with everything that a refresh needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoginGrant {
     /// Authorization server.
@@ -26,9 +26,9 @@ pub struct LoginGrant {
     pub token_endpoint: Url,
     /// Its revocation endpoint, if it has one.
     pub revocation_endpoint: Option<Url>,
-    /// Client that the tokens were given to.
+    /// Client that the tokens were issued to.
     pub client: ClientIdentity,
-    /// Scope that was asked for, which may be more than was granted.
+    /// Requested scope, which may be more than was granted.
     pub scope_asked: Option<String>,
     /// Resource that requests name. `None` for servers that refuse the parameter.
     pub resource: Option<String>,
@@ -36,9 +36,9 @@ pub struct LoginGrant {
     pub access: SecretText,
     /// Refresh token, if there is one.
     pub refresh: Option<SecretText>,
-    /// Time at which the access token came.
+    /// Time at which the access token was obtained.
     pub obtained: Timestamp,
-    /// Time at which the access token ends, if the server said so.
+    /// Time at which the access token expires, if the server said so.
     pub expires: Option<Timestamp>,
     /// Number of refreshes of this login.
     pub renewal: u64,
@@ -49,8 +49,8 @@ pub struct LoginGrant {
 }
 
 impl LoginGrant {
-    /// Computes the time of the next refresh: after 80 % of the token's life, or up to a tenth of
-    /// the life earlier with a `jitter` from 0 to 1. `None` if only a 401 can lead to one, or
+    /// Computes the time of the next refresh: after 80 % of the token's lifetime, or up to a tenth
+    /// of the lifetime earlier with a `jitter` from 0 to 1. `None` if only a 401 can cause one, or
     /// nothing can.
     pub fn refresh_at(&self, jitter: f64) -> Option<Timestamp> {
         let can_refresh = self.refresh.is_some() && !self.ended;
@@ -61,8 +61,8 @@ impl LoginGrant {
         self.obtained.checked_add(wait).ok()
     }
 
-    /// Builds the value of `Authorization`. `None` if no header can carry the token. It may have
-    /// expired: the clock can be set back later, so that is for whoever sends it.
+    /// Builds the value of `Authorization`. `None` if no header can carry the token. The token may
+    /// have expired. The sender checks that, because the clock can be set back later.
     pub fn authorization(&self) -> Option<HeaderValue> {
         let token = self.access.expose();
         let is_token = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
@@ -75,23 +75,23 @@ impl LoginGrant {
     }
 }
 
-/// Client at an authorization server, as which we log in.
+/// Client that we log in as at an authorization server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientIdentity {
     /// Client id.
     pub id: String,
     /// Client secret, if it has one.
     pub secret: Option<SecretText>,
-    /// Way in which the client authenticates.
+    /// Method by which the client authenticates.
     pub method: ClientAuthMethod,
     /// Redirect address that it was registered with.
     pub redirect: Url,
 }
 
-/// Way in which a client authenticates at the token endpoint.
+/// Method by which a client authenticates at the token endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientAuthMethod {
-    /// Not at all: the client id alone.
+    /// None, only the client id.
     #[serde(rename = "none")]
     None,
     /// HTTP Basic.
@@ -163,7 +163,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_life_that_is_over_makes_the_refresh_due_at_once() {
+    fn an_expired_token_makes_the_refresh_due_at_once() {
         let mut grant = grant();
         grant.expires = Some(second(900));
         assert_eq!(grant.refresh_at(0.0), Some(second(1_000)));
@@ -209,7 +209,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_grant_survives_its_json() {
+    fn a_grant_survives_a_json_round_trip() {
         let json = serde_json::to_string(&grant()).unwrap();
         assert!(json.contains("\"client_secret_basic\""), "{json}");
         let read: LoginGrant = serde_json::from_str(&json).unwrap();

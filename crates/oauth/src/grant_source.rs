@@ -1,8 +1,8 @@
-//! Credential of a login, which renews itself.
+//! Credential of a login that renews itself.
 //!
-//! Owns when a token is renewed, and who waits for it. Does not speak to the authorization server
-//! (`token.rs`). Invariant: one renewal of a login runs at a time over all processes, and a new
-//! token is on disk before it is used, unless the disk cannot be written.
+//! Owns when a token is renewed, and who waits for it. Does not talk to the authorization server
+//! (`token.rs`). Invariant: a login has one renewal at a time across all processes, and a new token
+//! is on disk before it is used, unless the disk cannot be written.
 
 mod grant_file;
 mod held_grant;
@@ -37,8 +37,8 @@ use crate::login_problem::{LoginProblem, LoginProblemKind};
 use crate::settings::LoginTarget;
 use crate::token::{self, TokenFailure, TokenSet};
 
-/// Credential of a login: renewed at 80 % of its life, one at a time over all processes, synced
-/// before it is used.
+/// Credential of a login. It is renewed at 80 % of its lifetime, by one process at a time, and
+/// synced to disk before it is used.
 pub struct GrantSource {
     state: Arc<GrantState>,
 }
@@ -49,16 +49,16 @@ struct GrantState {
     fetcher: Arc<Fetcher>,
     target: LoginTarget,
     held: ArcSwap<HeldLogin>,
-    /// Locked by a renewal, and by a write of what a renewal could not write.
+    /// Locked during a renewal, and while a login that a renewal could not write is written.
     renewing: tokio::sync::Mutex<()>,
     pause: Mutex<RetryPause>,
-    /// Pause while the disk cannot take a renewed login and the old token lives.
+    /// Pause while a renewed login cannot be written and the old token is still valid.
     disk_pause: Mutex<RetryPause>,
     refusal_retry: Mutex<RefusalRetry>,
     has_background_renewal: AtomicBool,
     has_saver: AtomicBool,
     problems: Mutex<LoginProblems>,
-    /// Renewals whose request was sent. Closed once the process is about to end.
+    /// Renewals whose request has been sent. Closed when the process is about to exit.
     renewals: TaskTracker,
 }
 
@@ -71,7 +71,7 @@ struct LoginProblems {
 
 /// Reason for a renewal.
 enum RenewalReason {
-    /// The time has come.
+    /// It is due.
     Due,
     /// The server refused this token.
     Refused(HeaderValue),
@@ -82,11 +82,11 @@ enum RenewalReason {
 pub(crate) struct LoginFacts {
     obtained: Timestamp,
     renewal: u64,
-    /// Time at which the token ends, if that is known.
+    /// Time at which the token expires, if known.
     pub(crate) expires: Option<Timestamp>,
     /// True if it renews itself.
     pub(crate) renews: bool,
-    /// True if only another login helps.
+    /// True if only a new login helps.
     pub(crate) is_over: bool,
 }
 
@@ -100,9 +100,8 @@ impl LoginFacts {
 }
 
 impl GrantSource {
-    /// Creates the source of a login, and reads its grant. Blocks for as long as that takes. Each
-    /// renewal is among `renewals` from its request to the end of its write, and none is sent once
-    /// they are closed.
+    /// Creates the source of a login. Blocks while it reads the grant. `renewals` tracks each
+    /// renewal from its request to the end of its write, and none is sent once it is closed.
     pub fn new(
         folder: LoginFolder,
         fetcher: Arc<Fetcher>,
@@ -149,7 +148,7 @@ impl GrantSource {
         self.state.refusal_retry.lock().take() && self.has_login()
     }
 
-    /// Reads the grant if another process has changed it. Blocks for as long as that takes.
+    /// Reads the grant if another process has changed it. Blocks while it does.
     pub(crate) fn reload(&self) {
         self.state.reload();
     }
@@ -224,7 +223,7 @@ impl GrantState {
         }
     }
 
-    /// Renews a token that the server refused. Returns true if there is another one.
+    /// Renews a token that the server refused. Returns true if there is a new one.
     async fn renew_refused(self: &Arc<Self>, sent: Option<&HeaderValue>) -> bool {
         let state = self.clone();
         let _ = spawn_blocking(move || state.reload()).await;
@@ -242,8 +241,8 @@ impl GrantState {
         self.has_other(Some(sent))
     }
 
-    /// Plans another attempt if the refused token is new: some servers learn of a token late, and a
-    /// server that refused one is not tried for minutes.
+    /// Schedules another attempt if the refused token is new. Some servers learn about a token
+    /// late, and a server that refused one is not tried again for minutes.
     fn plan_retry(&self, sent: Option<&HeaderValue>, now: Timestamp) {
         let held = self.held.load();
         let grant = held.grant.as_ref().zip(sent);
@@ -264,7 +263,7 @@ impl GrantState {
         false
     }
 
-    /// Returns true if there is a token to send other than this one.
+    /// Returns true if there is a different token to send.
     fn has_other(&self, sent: Option<&HeaderValue>) -> bool {
         let held = self.held.load();
         let grant = held.grant.as_ref();
@@ -272,7 +271,7 @@ impl GrantState {
         header.is_some() && header != sent
     }
 
-    /// Starts a renewal, unless one runs or the last one failed a moment ago.
+    /// Starts a renewal, unless one is running or the last one has just failed.
     fn renew_in_background(self: &Arc<Self>) {
         let is_paused = self.pause.lock().is_active() || self.disk_pause.lock().is_active();
         if is_paused || self.has_background_renewal.swap(true, Ordering::AcqRel) {
@@ -287,8 +286,8 @@ impl GrantState {
 
     /// Renews the token, if the reason for it still holds when its turn comes.
     async fn renew(self: &Arc<Self>, reason: RenewalReason) {
-        // In a task: the client of a request may leave, but the response must not get lost with
-        // it. It has the next refresh token, and the old one may be good only once.
+        // In a task, because a request's client may leave, but the response must not be lost with
+        // it. It has the next refresh token, and the old one may work only once.
         let renewing = tokio::spawn(self.clone().run_renewal(reason));
         if let Err(failure) = renewing.await {
             self.pause_after(describe(&failure));
@@ -312,7 +311,7 @@ impl GrantState {
         let Some(grant) = held.grant.as_ref().filter(|_| reason.holds(&held)) else {
             return;
         };
-        // Before the check: whoever closes them waits for this one, or it isn't sent.
+        // Before the check, so that whoever closes them waits for this one, unless it isn't sent.
         let _renewal = self.renewals.token();
         if self.renewals.is_closed() {
             return;
@@ -323,8 +322,8 @@ impl GrantState {
             Ok(lock) => lock,
             Err(failure) => return self.pause_after(describe(&failure)),
         };
-        // The refresh token may be good once. If the new one were in memory alone, another process
-        // would send the old one again, for which some authorization servers end the login.
+        // The refresh token may work only once. If the new one were only in memory, another process
+        // would send the old one again, and some authorization servers end the login for that.
         if let Some(failure) = lock.failure.as_ref().filter(|_| reason.can_wait(grant)) {
             return self.pause_for_disk(failure);
         }
@@ -350,7 +349,7 @@ impl GrantState {
         }
     }
 
-    /// Takes the lock over all processes, and reads what the process before has written. Blocks.
+    /// Takes the lock across processes, and reads what its last holder wrote. Blocks.
     fn lock_and_reload(&self) -> Result<RenewalLock, FolderError> {
         let lock = self.file.lock()?;
         if self.file.version()? != self.held.load().version {
@@ -360,11 +359,11 @@ impl GrantState {
         Ok(lock)
     }
 
-    /// Writes a grant that follows on `before`, and then uses it.
+    /// Writes the grant that replaces `before`, and then uses it.
     async fn store(self: &Arc<Self>, mut lock: RenewalLock, before: &HeldLogin, grant: LoginGrant) {
         let state = self.clone();
         let version = before.version;
-        // Held here as well: should the write panic, the token is still in memory.
+        // Kept here as well, so that the token is still in memory if the write panics.
         let unwritten = grant.clone();
         let writing = spawn_blocking(move || {
             lock.free_space();
@@ -388,15 +387,14 @@ impl GrantState {
     fn hold(&self, stored: StoredLogin) {
         let problem = stored.failure.map(|failure| {
             LoginProblem::memory_only(format!(
-                "the renewed login is in memory alone and ends with this process: {failure}"
+                "the renewed login is only in memory and ends with this process: {failure}"
             ))
         });
         self.held.store(Arc::new(stored.login));
         self.set_file_problem(problem);
     }
 
-    /// Writes a grant that is in memory alone as soon as the disk can be written. Called by whoever
-    /// renews.
+    /// Writes a grant that is only in memory, as soon as the disk allows. Called after a renewal.
     fn save_later(self: &Arc<Self>) {
         let held = self.held.load();
         let is_unsaved = held.grant.as_ref().is_some_and(|grant| grant.is_unsaved);
@@ -408,7 +406,7 @@ impl GrantState {
             let mut pause = RetryPause::default();
             loop {
                 tokio::time::sleep(pause.start()).await;
-                // The server may have left the config.
+                // The server may have been removed from the config.
                 let Some(state) = state.upgrade() else {
                     return;
                 };
@@ -421,7 +419,7 @@ impl GrantState {
         });
     }
 
-    /// Tries to write a grant that is in memory alone. Returns true if there is no such grant now.
+    /// Tries to write a grant that is only in memory. Returns true if nothing is left to write.
     async fn save_again(self: &Arc<Self>) -> bool {
         let state = self.clone();
         let writing = spawn_blocking(move || {
@@ -450,7 +448,7 @@ impl GrantState {
         };
         match read {
             Ok(read) => {
-                // A renewal that came first knows the file better.
+                // A renewal that came first knows the file's newer state.
                 let found = self.held.compare_and_swap(&held, Arc::new(read));
                 if Arc::ptr_eq(&found, &held) {
                     self.set_file_problem(None);
@@ -461,24 +459,25 @@ impl GrantState {
         }
     }
 
-    /// Ends the problem of a file that has the login in memory.
+    /// Clears the problem of a file that has the login in memory.
     fn clear_file_problem(&self, held: &Arc<HeldLogin>) {
         let is_unsaved = held.grant.as_ref().is_some_and(|grant| grant.is_unsaved);
         let mut problems = self.problems.lock();
-        // Under the lock: a renewal that could not write since has a problem that stays.
+        // Under the lock, because the problem of a renewal that has failed to write since must
+        // stay.
         if !is_unsaved && Arc::ptr_eq(&self.held.load(), held) {
             problems.file = None;
         }
     }
 
-    /// Records that a renewal failed, and that the next one waits.
+    /// Records a failed renewal, and delays the next one.
     fn pause_after(&self, cause: String) {
         let pause = self.pause.lock().start();
         let kind = LoginProblemKind::Renewal;
         self.report_pause(pause, LoginProblem { kind, cause });
     }
 
-    /// Records that a renewal waits for the disk, at most while the old token lives.
+    /// Records that a renewal waits for the disk, at most until the old token expires.
     fn pause_for_disk(&self, failure: &FolderError) {
         let pause = self.disk_pause.lock().start();
         let cause = format!("a renewed login cannot be written to disk: {failure}");
@@ -513,7 +512,7 @@ impl GrantState {
 }
 
 impl RenewalReason {
-    /// Returns true if the token of a login is still good without the renewal.
+    /// Returns true if a login's token is still valid without the renewal.
     fn can_wait(&self, grant: &HeldGrant) -> bool {
         match self {
             RenewalReason::Due => grant.stage(Timestamp::now()) == GrantStage::Due,
@@ -539,8 +538,8 @@ impl RenewalReason {
     }
 }
 
-/// Builds the grant that a refresh gave. The scope stays the one that was asked for: a server that
-/// grants less for once would take it away for good otherwise.
+/// Builds the grant from a refresh. Keeps the requested scope, because a server that grants less
+/// just once would otherwise reduce it for good.
 fn renewed_grant(grant: &LoginGrant, tokens: TokenSet, obtained: Timestamp) -> LoginGrant {
     LoginGrant {
         expires: tokens.expires_at(obtained),
@@ -554,7 +553,7 @@ fn renewed_grant(grant: &LoginGrant, tokens: TokenSet, obtained: Timestamp) -> L
 }
 
 fn describe(failure: &JoinError) -> String {
-    format!("the renewal broke off: {failure}")
+    format!("the renewal was interrupted: {failure}")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Requests to URLs that a login learned from others.
 //!
 //! Owns how they are sent, and how a JSON document is read. Does not know what it says. Invariant:
-//! a document that is absent, not JSON or of another shape is `None`, one that may be there later
-//! is an error, and no byte of it is in an error.
+//! a document that is missing, not JSON or of the wrong shape is `None`, one that may appear later
+//! is an error, and no error quotes a byte of it.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ impl LoginFetcher<'_> {
         self.send_as_server(url, request).await
     }
 
-    /// Sends a request to what may be at the origin of the server.
+    /// Sends a request to a URL that may be at the server's own origin.
     async fn send_as_server(
         self,
         url: &Url,
@@ -135,7 +135,7 @@ fn get() -> Request<Bytes> {
 fn request(method: Method, body: Bytes) -> Request<Bytes> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    // GitHub answers with a form otherwise.
+    // Otherwise, GitHub answers with a form.
     let accepted = HeaderValue::from_static(JSON);
     request.headers_mut().insert(ACCEPT, accepted);
     request

@@ -1,8 +1,9 @@
 //! Logins at MCP servers: an OAuth client, and the files that keep its tokens.
 //!
-//! Owns discovery, registration, authorization, tokens, and the folder of logins that all processes
-//! of a state folder share. Does not send MCP requests or open a browser. Invariant: a token is on
-//! disk before it is used, goes to its own server alone, and is in no log line or error.
+//! Owns discovery, registration, authorization, tokens, and the login folder that all processes of
+//! a state folder share. Does not send MCP requests or open a browser. Invariant: a token is on
+//! disk before it is used, unless the disk cannot be written. It goes only to its own server, and
+//! never into a log line or an error.
 
 mod assertion_key;
 mod authorization;

@@ -1,7 +1,7 @@
-//! Logins from start to end: what the command, the page and the callback do.
+//! Logins from start to finish, as the command, the page and the callback run them.
 //!
 //! Owns the order of the steps. Does not open a browser or listen. Invariant: a code is used once,
-//! after all checks, and a grant is on disk before anybody hears of it.
+//! after all checks, and a grant is on disk before anything reports it.
 
 use std::time::Duration;
 
@@ -24,25 +24,24 @@ use crate::settings::{LoginTarget, OAuthSettings};
 use crate::token::{TokenSet, exchange_code, revoke};
 use crate::untrusted_url;
 
-/// Login that was found, and that a person may have to agree to. Nothing was registered for it.
+/// Login that was found and that a person may have to agree to. Nothing has been registered for it.
 #[derive(Debug)]
 pub struct FoundLogin {
-    /// True if the login is on another domain than the server, or than the login before it. The
-    /// caller asks before it goes on.
+    /// True if the login is on a different domain from the server, or from the previous login. The
+    /// caller asks before it continues.
     pub is_elsewhere: bool,
-    /// Host of the authorization server that had the login before, if this one is on another
-    /// domain.
+    /// Host of the previous login's authorization server, if this one is on another domain.
     pub moved_from: Option<String>,
     discovered: DiscoveryOutcome,
     scope: ScopeChoice,
 }
 
-/// Login that a person has to go on with, in the browser.
+/// Login that a person has to continue in the browser.
 #[derive(Debug)]
 pub struct StartedLogin {
     /// Address to open.
     pub url: Url,
-    /// Login that waits. The caller stores it before anybody opens the address.
+    /// Waiting login. The caller stores it before anybody opens the address.
     pub pending: PendingLogin,
 }
 
@@ -65,7 +64,7 @@ impl FoundLogin {
     /// Writes nothing: the caller puts `pending` into the folder.
     ///
     /// # Errors
-    /// There is no client for the login.
+    /// The login has no client.
     pub async fn begin(
         self,
         fetcher: &Fetcher,
@@ -116,7 +115,7 @@ pub enum LogoutOutcome {
     Forgotten,
 }
 
-/// Login of before, as the next one at the same server takes it into account.
+/// Earlier login at the same server, as far as the next one needs it.
 struct EarlierLogin {
     grant: Option<LoginGrant>,
     /// Scope that calls needed beyond that of the login.
@@ -124,7 +123,7 @@ struct EarlierLogin {
 }
 
 impl EarlierLogin {
-    /// Reads the login. A damaged one is replaced as a missing one is.
+    /// Reads the login. A damaged one counts as missing.
     fn read(folder: &LoginFolder, target: &LoginTarget) -> Result<Self, FolderError> {
         let grant = match folder.read_grant(target) {
             Err(FolderError::Damaged { .. }) => None,
@@ -137,8 +136,8 @@ impl EarlierLogin {
     }
 }
 
-/// Finds where the login at a server is, and which scope it asks for: also that which calls needed
-/// since the login before. Registers nothing.
+/// Finds where to log in to a server and which scope to ask for, including any that calls have
+/// needed since the last login. Registers nothing.
 ///
 /// # Errors
 /// The server cannot be logged in to, or not in this way.
@@ -160,7 +159,8 @@ pub async fn find_login(
     let scope = match choose_scope(&discovered, settings, challenge, before) {
         Ok(scope) => scope,
         Err(limit) => {
-            // Said once. Kept, it would refuse every later login, also one without that scope.
+            // Reported once. If it stayed, it would refuse every later login, even one without that
+            // scope.
             let named = target.clone();
             in_folder(folder, move |folder| folder.forget_wanted_scope(&named)).await?;
             return Err(limit);
@@ -182,7 +182,7 @@ pub async fn find_login(
     })
 }
 
-/// Issuer that the client of the config belongs to: that of its first login.
+/// Issuer that the config's client belongs to: the one of its first login.
 fn pinned_issuer<'a>(settings: &OAuthSettings, before: Option<&'a LoginGrant>) -> Option<&'a Url> {
     let is_same = |before: &&LoginGrant| settings.client_id.as_ref() == Some(&before.client.id);
     before.filter(is_same).map(|before| &before.issuer)
@@ -195,7 +195,7 @@ fn choose_scope(
     before: Option<&LoginGrant>,
 ) -> Result<ScopeChoice, LoginError> {
     let issuer = &discovered.server.issuer;
-    // Scopes of one authorization server say nothing at another.
+    // Scopes of one authorization server mean nothing at another.
     let before = before.filter(|before| before.issuer == *issuer);
     let sources = ScopeSources {
         configured: settings.scopes.as_deref(),
@@ -213,8 +213,7 @@ fn choose_scope(
     })
 }
 
-/// True if two URLs do not belong together, as far as their hosts show: equal, or one below the
-/// other.
+/// True if two URLs do not belong together: their hosts differ, and neither is below the other.
 fn are_apart(one: &Url, other: &Url) -> bool {
     let (Some(Host::Domain(one)), Some(Host::Domain(other))) = (one.host(), other.host()) else {
         return one.host() != other.host();
@@ -230,13 +229,13 @@ fn is_below(host: &str, domain: &str) -> bool {
     domain.contains('.') && rest.is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// Ends a login with its answer: takes the login that waits, exchanges the code and writes the
-/// grant. Returns the server that it is for.
+/// Completes a login with its answer: takes the waiting login, exchanges the code and writes the
+/// grant. Returns the server that the login is for.
 ///
 /// `callback_path` is the path that the answer came to. `None`: it was pasted.
 ///
 /// # Errors
-/// The answer is not for a login that waits, or the authorization server gave no tokens.
+/// The answer is not for a waiting login, or the authorization server issued no tokens.
 pub async fn finish_login(
     fetcher: &Fetcher,
     folder: &LoginFolder,
@@ -251,7 +250,8 @@ pub async fn finish_login(
     let taken = TakenLogin { pending, lock };
     let ended = taken.finish(fetcher, folder, response, callback_path).await;
     if let Err(error) = &ended {
-        // The command that started it may be another process, and without it would wait on.
+        // The command that started the login may be another process, and would otherwise keep
+        // waiting.
         let reason = error.to_string();
         let _ = in_folder(folder, move |folder| folder.put_failure(&state, &reason)).await;
     }
@@ -291,7 +291,8 @@ impl TakenLogin {
             // One that cannot be read cannot be revoked either.
             let replaced = folder.read_grant(&named).unwrap_or_default();
             folder.write_grant(&named, &written)?;
-            // The login has asked for it. If it stays, one more login does.
+            // The login has asked for this scope. If the file stays, the next login asks for it
+            // again.
             let _ = folder.forget_wanted_scope(&named);
             Ok(replaced)
         })
@@ -305,7 +306,8 @@ impl TakenLogin {
                 Ok(target)
             }
             Err(failure) => {
-                // Nobody will know these tokens, which are good for longer than this attempt.
+                // Nobody will know these tokens, which are valid for longer than this attempt
+                // takes.
                 revoke_in_time(fetcher, &target, &grant).await;
                 Err(failure)
             }
@@ -315,20 +317,21 @@ impl TakenLogin {
 
 /// Returns true if a login can be revoked without harm to the one that has replaced it.
 ///
-/// Some authorization servers end all that a person granted to a client with any token of it (RFC
-/// 7009, section 2.1, leaves that to them), so a client that both logins share keeps its tokens.
+/// With any one token, some authorization servers revoke everything that a person granted to its
+/// client (RFC 7009, section 2.1, leaves that to them). If both logins share a client, it keeps its
+/// tokens.
 fn may_revoke(replaced: &LoginGrant, by: &LoginGrant) -> bool {
     replaced.issuer != by.issuer || replaced.client.id != by.client.id
 }
 
-/// Locks the refresh of the login that an answer is for, because a refresh of the login before it
-/// must not write over it. Before the answer is taken: if the lock cannot be had, it can be brought
-/// again.
+/// Locks the refresh of the login that an answer is for, because a refresh of the previous login
+/// must not overwrite it. This happens before the answer is taken, so the answer can come again if
+/// the lock is not available.
 async fn lock_waiting(folder: &LoginFolder, state: String) -> Result<RefreshLock, LoginError> {
     let lock = in_folder(folder, move |folder| match folder.peek_pending(&state) {
         Ok(Some(pending)) => folder.lock_refresh(&pending.target()).map(Some),
         Ok(None) => Ok(None),
-        // It is cleared away, so that it's an error once.
+        // It is removed, so it is an error only once.
         Err(damaged @ FolderError::DamagedPending { .. }) => {
             folder.take_pending(&state)?;
             Err(damaged)
@@ -356,13 +359,13 @@ fn grant_of(pending: PendingLogin, tokens: TokenSet, obtained: Timestamp) -> Log
     }
 }
 
-/// Longest wait for an authorization server that is to revoke a login.
+/// Longest wait for an authorization server to revoke a login.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(8);
 
 /// Revokes a login at its authorization server, if that can be reached, and forgets it.
 ///
 /// # Errors
-/// The files of logins cannot be used.
+/// The login files cannot be used.
 pub async fn log_out(
     fetcher: &Fetcher,
     folder: &LoginFolder,
@@ -379,7 +382,7 @@ pub async fn log_out(
     let read = target.clone();
     let grant = match in_folder(folder, move |folder| folder.read_grant(&read)).await {
         Ok(grant) => grant,
-        // It can't be revoked, but it can go.
+        // It can't be revoked, but it can be removed.
         Err(LoginError::Folder(FolderError::Damaged { .. })) => None,
         Err(error) => return Err(error),
     };
@@ -403,7 +406,7 @@ async fn revoke_in_time(fetcher: &Fetcher, target: &LoginTarget, grant: &LoginGr
     revoked.is_ok_and(|revoked| revoked.is_ok())
 }
 
-/// Does something in the folder, on a thread that may block.
+/// Runs a folder operation on a thread that may block.
 async fn in_folder<T: Send + 'static>(
     folder: &LoginFolder,
     work: impl FnOnce(&LoginFolder) -> Result<T, FolderError> + Send + 'static,

@@ -1,8 +1,8 @@
 //! Errors of logins.
 //!
 //! Owns their texts. Does not decide which one applies. Invariant: each says what happened, where,
-//! and what to do; names of hosts, checked issuers and our own words for known codes are all that
-//! comes from others.
+//! and what to do. From outside, a text has only host names, checked issuers and our own words for
+//! known codes.
 
 use moongate_transport::fetcher::{FetchError, FetchFailure};
 
@@ -20,7 +20,7 @@ pub enum LoginError {
         /// Host and kind of failure.
         failure: FetchError,
     },
-    /// A host that has a document for the login answers later.
+    /// A host that has a document for the login is down or too busy.
     #[error("cannot log in to {server}: {host} is down or too busy; try again later")]
     Busy {
         /// Server that the login is for.
@@ -51,9 +51,9 @@ pub enum LoginError {
         /// Host that published the metadata.
         host: String,
     },
-    /// The server names an authorization server that cannot be one.
+    /// The server names an authorization server that cannot be used.
     #[error(
-        "{server} names an authorization server that is not a plain https address: ask the \
+        "{server} names an authorization server without a plain https address: ask the \
          server's operator"
     )]
     InvalidIssuer {
@@ -62,9 +62,9 @@ pub enum LoginError {
     },
     /// The client of the config, or its secret, belongs to another authorization server.
     #[error(
-        "{server} now names another authorization server, at {found}, than the one at {expected} \
-         that the client in `servers.{server}.auth` belongs to: nothing was sent there; if the \
-         change is right, set `servers.{server}.auth.issuer` and a client of the new one"
+        "{server} now names an authorization server at {found}, but the client in \
+         `servers.{server}.auth` belongs to the one at {expected}: nothing was sent to {found}; \
+         if the change is intended, set `servers.{server}.auth.issuer` and a client of the new one"
     )]
     OtherIssuer {
         /// Server that the login is for.
@@ -75,7 +75,10 @@ pub enum LoginError {
         found: String,
     },
     /// The authorization server has no metadata.
-    #[error("{host}, which {server} logs in at, publishes no metadata: ask the server's operator")]
+    #[error(
+        "{host}, the authorization server of {server}, publishes no metadata: ask the server's \
+         operator"
+    )]
     NoMetadata {
         /// Server that the login is for.
         server: String,
@@ -84,7 +87,7 @@ pub enum LoginError {
     },
     /// The metadata of the authorization server belongs to another one.
     #[error(
-        "{host}, which {server} logs in at, publishes {}",
+        "{host}, the authorization server of {server}, publishes {}",
         describe_mix(.server, .published.as_deref())
     )]
     MixedMetadata {
@@ -97,8 +100,8 @@ pub enum LoginError {
     },
     /// The authorization server does not list S256.
     #[error(
-        "{host}, which {server} logs in at, does not list PKCE with S256, without which a login \
-         is not safe: ask its operator"
+        "{host}, the authorization server of {server}, does not list PKCE with S256, without which \
+         a login is not safe: ask its operator"
     )]
     NoPkce {
         /// Server that the login is for.
@@ -108,8 +111,8 @@ pub enum LoginError {
     },
     /// An endpoint of the authorization server cannot be used.
     #[error(
-        "{host}, which {server} logs in at, has no usable `{member}` in its metadata: ask its \
-         operator"
+        "{host}, the authorization server of {server}, has no usable `{member}` in its metadata: \
+         ask its operator"
     )]
     Endpoint {
         /// Server that the login is for.
@@ -121,7 +124,7 @@ pub enum LoginError {
     },
     /// The authorization server registers nobody, and the config has no client.
     #[error(
-        "{issuer_host} does not register clients by itself: register Moongate there with the \
+        "{issuer_host} does not register clients automatically: register Moongate there with the \
          redirect address {redirect}, then set `servers.{server}.auth.client_id`, and \
          `client_secret` if you get one"
     )]
@@ -130,7 +133,7 @@ pub enum LoginError {
         server: String,
         /// Host of the authorization server.
         issuer_host: String,
-        /// Issuer of the authorization server, letter by letter, for `auth.issuer`.
+        /// Exact issuer of the authorization server, for `auth.issuer`.
         issuer: String,
         /// Redirect address to register.
         redirect: url::Url,
@@ -145,7 +148,7 @@ pub enum LoginError {
         server: String,
         /// Host of the authorization server.
         host: String,
-        /// Issuer of the authorization server, letter by letter, for `auth.issuer`.
+        /// Exact issuer of the authorization server, for `auth.issuer`.
         issuer: String,
         /// Our words for the reason.
         reason: &'static str,
@@ -154,7 +157,7 @@ pub enum LoginError {
     },
     /// The server asks for the same scope again and again.
     #[error(
-        "{server} asks for scope that three logins did not bring: ask at {host} for the rights, \
+        "{server} asks for scope that three logins did not grant: ask at {host} for the rights, \
          or set `servers.{server}.auth.scopes`"
     )]
     StepUpLimit {
@@ -163,13 +166,13 @@ pub enum LoginError {
         /// Host of the authorization server.
         host: String,
     },
-    /// The answer is not one of an authorization server.
+    /// The answer did not come from an authorization server.
     #[error("this is not the address that a login ends on: copy the whole address of the page")]
     NotAnAnswer,
-    /// The answer does not belong to a login that waits.
+    /// The answer does not belong to a waiting login.
     #[error(
-        "no login waits for this answer: it has another `state`, was used before, or is older \
-         than 10 minutes; start the login again if it does not go on"
+        "no login is waiting for this answer: it has another `state`, was used before, or is \
+         older than 10 minutes; if the login does not finish, start it again"
     )]
     UnknownState,
     /// The answer came to the address of another authorization server.
@@ -181,7 +184,7 @@ pub enum LoginError {
         /// Server that the login is for.
         server: String,
     },
-    /// The answer has another issuer than the one that was asked, or none.
+    /// The answer has a different issuer from the one that was asked, or none.
     #[error(
         "the answer for {server} is not from {host}, where the login started, or does not say so: \
          it was refused; start the login again"
@@ -193,7 +196,7 @@ pub enum LoginError {
         host: String,
     },
     /// The authorization server refused the login.
-    #[error("{host} gave no login for {server}: {reason}; try `moongate login {server}` again")]
+    #[error("{host} refused the login for {server}: {reason}; try `moongate login {server}` again")]
     Refused {
         /// Server that the login is for.
         server: String,
@@ -202,23 +205,23 @@ pub enum LoginError {
         /// Our words for the reason.
         reason: &'static str,
     },
-    /// The token endpoint gave no token.
-    #[error("the login at {server} did not end: {failure}; try `moongate login {server}` again")]
+    /// The token endpoint issued no token.
+    #[error("the login at {server} failed: {failure}; try `moongate login {server}` again")]
     Token {
         /// Server that the login is for.
         server: String,
         /// Failure.
         failure: TokenFailure,
     },
-    /// The files of logins cannot be used.
+    /// The login files cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The program is about to end.
-    #[error("the program ended before the login was stored: start the login again")]
+    /// The program is about to exit.
+    #[error("the program exited before the login was stored: start the login again")]
     Interrupted,
 }
 
-/// Description of metadata with another issuer, with the advice.
+/// Description of metadata with another issuer, with advice.
 fn describe_mix(server: &str, published: Option<&str>) -> String {
     let Some(issuer) = published else {
         return "metadata without a valid issuer, which must not be used: ask the server's operator"
@@ -226,8 +229,8 @@ fn describe_mix(server: &str, published: Option<&str>) -> String {
     };
     format!(
         "the metadata of another authorization server, so nothing was sent there: ask the \
-         server's operator; only if you trust {issuer} with the login, its tokens and a \
-         `client_secret`, which all go there then, set `servers.{server}.auth.issuer` to \
+         server's operator; only if you trust {issuer} with the login, its tokens and any \
+         `client_secret`, all of which it then gets, set `servers.{server}.auth.issuer` to \
          \"{issuer}\""
     )
 }
@@ -236,7 +239,7 @@ fn describe_mix(server: &str, published: Option<&str>) -> String {
 fn fix_of(failure: &FetchError) -> &'static str {
     match failure.kind {
         FetchFailure::Url | FetchFailure::Private => {
-            "; if that is on purpose, add its host to `egress.allow`"
+            "; if that is intended, add its host to `egress.allow`"
         }
         FetchFailure::Unreachable | FetchFailure::Timeout => "; try again later",
         _ => "; ask its operator",
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_setting_is_advised_for_a_metadata_address() {
+    fn no_setting_is_suggested_for_a_metadata_address() {
         let text = fetch_error(FetchFailure::Metadata).to_string();
         assert!(text.contains("which is never fetched"), "{text}");
         assert!(!text.contains("egress"), "{text}");

@@ -1,7 +1,7 @@
-//! Files with the reasons of logins that failed, for whoever waits in another process.
+//! Files with the reasons why logins failed, for a process that waits for one.
 //!
 //! Owns their age, and that each is read once. Does not finish logins. Invariant: a reason is our
-//! own text, and is gone after ten minutes at the next failure.
+//! own text, and the next failure removes it once it is ten minutes old.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ impl LoginFailure {
     }
 }
 
-/// Keeps the reason why the login of a state failed.
+/// Keeps the reason why the login with this state failed.
 pub(crate) fn put(files: &SealedFiles, state: &str, reason: &str) -> Result<(), FolderError> {
     let lock = files.lock()?;
     clear_old(files, &lock)?;
@@ -40,7 +40,7 @@ pub(crate) fn put(files: &SealedFiles, state: &str, reason: &str) -> Result<(), 
     files.write(&lock, kind, &files.path(kind, &stem), &stem, &failure)
 }
 
-/// Takes the reason why the login of a state failed. `None` if none is known.
+/// Takes the reason why the login with this state failed. `None` if none is known.
 pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<String>, FolderError> {
     let kind = SealedKind::Failure;
     let stem = stem_of(state);
@@ -58,7 +58,7 @@ pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<String>, F
     })
 }
 
-/// Removes the reasons that nobody has waited for.
+/// Removes the reasons that nobody has picked up.
 fn clear_old(files: &SealedFiles, lock: &FileLock) -> Result<(), FolderError> {
     let kind = SealedKind::Failure;
     for path in files.list(kind)? {

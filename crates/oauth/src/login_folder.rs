@@ -26,10 +26,10 @@ use crate::settings::LoginTarget;
 use crate::token::REFRESH_MAX;
 use crate::wanted_scopes;
 
-/// Wait for another process that refreshes the same login: as long as a slow server may take, and
-/// longer than the write that follows.
+/// Longest wait for another process that is refreshing the same login: enough for a slow server and
+/// the write that follows.
 const REFRESH_PATIENCE: Duration = REFRESH_MAX.saturating_add(Duration::from_secs(10));
-/// Length of a file's start that differs between any two writes: the key's id and the nonce, in
+/// Length of the prefix in which any two writes of a file differ: the key's id and the nonce, in
 /// base64.
 const VERSION_LEN: usize = 24;
 
@@ -44,18 +44,18 @@ pub struct LoginFolder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantVersion([u8; VERSION_LEN]);
 
-/// Lock for the refresh of one login, over all processes. Ends when it is dropped.
+/// Lock for the refresh of one login, across processes. Ends when it is dropped.
 #[derive(Debug)]
 pub struct RefreshLock {
     _lock: FileLock,
 }
 
-/// Logins that a folder has.
+/// Logins in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredLogins {
     /// Servers of the logins, in order.
     pub targets: Vec<LoginTarget>,
-    /// Files that do not open, so that nobody knows whose logins they are.
+    /// Files that cannot be opened, so their servers are unknown.
     pub damaged: Vec<PathBuf>,
 }
 
@@ -78,7 +78,7 @@ impl StoredGrant {
 
 impl LoginFolder {
     /// Opens the logins of a state folder. Creates nothing until the first write. Fails if there
-    /// are logins that the folder's secret can't open, because it is missing or unfit.
+    /// are logins that the folder's secret can't open, because it is missing or unusable.
     pub fn open(state_folder: &Path) -> Result<LoginFolder, FolderError> {
         let files = SealedFiles::new(state_folder);
         files.check_secret()?;
@@ -139,13 +139,13 @@ impl LoginFolder {
         Ok(found)
     }
 
-    /// Removes a damaged file that was listed. False if it is gone already.
+    /// Removes a damaged file that was listed. False if it is already gone.
     pub fn remove_damaged(&self, path: &Path) -> Result<bool, FolderError> {
         let lock = self.files.lock()?;
         self.files.remove(&lock, path)
     }
 
-    /// Forgets a login, with the scope that its calls need. False if there was none.
+    /// Forgets a login, along with the scope that its calls need. False if there was none.
     pub fn remove_grant(&self, target: &LoginTarget) -> Result<bool, FolderError> {
         let names = LoginNames::of(target);
         let path = self.grant_path(&names);
@@ -179,7 +179,7 @@ impl LoginFolder {
     }
 
     /// Reads the version of a grant's file, without decryption. `None` if there is no login. An
-    /// error says nothing about the login: this process may have no file handle left for a moment.
+    /// error says nothing about the login: the process may just be out of file descriptors.
     pub fn grant_version(&self, target: &LoginTarget) -> Result<Option<GrantVersion>, FolderError> {
         let path = self.grant_path(&LoginNames::of(target));
         match read_version(&path) {
@@ -189,8 +189,8 @@ impl LoginFolder {
         }
     }
 
-    /// Stores a login that waits for its answer. At most 100 wait, for ten minutes, and the oldest
-    /// goes first.
+    /// Stores a login that waits for its answer. At most 100 wait, for ten minutes each, and the
+    /// oldest is dropped first.
     pub fn put_pending(&self, pending: &PendingLogin) -> Result<(), FolderError> {
         pending_files::put(&self.files, pending)
     }
@@ -200,29 +200,29 @@ impl LoginFolder {
         pending_files::is_waiting(&self.files, state)
     }
 
-    /// Reads the login that waits for a state, and leaves it to wait.
+    /// Reads the login that waits for a state, and leaves it waiting.
     pub fn peek_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
         pending_files::peek(&self.files, state)
     }
 
-    /// Takes the login that waits for a state, once over all processes.
+    /// Takes the login that waits for a state, once across all processes.
     pub fn take_pending(&self, state: &str) -> Result<Option<PendingLogin>, FolderError> {
         pending_files::take(&self.files, state)
     }
 
-    /// Keeps the reason why a login failed, for the process that waits for its end.
+    /// Keeps the reason why a login failed, for the process that waits for its result.
     pub(crate) fn put_failure(&self, state: &str, reason: &str) -> Result<(), FolderError> {
         login_failures::put(&self.files, state, reason)
     }
 
-    /// Takes the reason why the login of a state failed, in whichever process it did. `None` if
-    /// none is known.
+    /// Takes the reason why the login with this state failed, in whichever process. `None` if none
+    /// is known.
     pub fn take_failure(&self, state: &str) -> Result<Option<String>, FolderError> {
         login_failures::take(&self.files, state)
     }
 
-    /// Locks the refresh of one login over all processes. Waits 70 s at most. Whoever gets the lock
-    /// reads the grant again, because the one before may have renewed it.
+    /// Locks the refresh of one login across processes. Waits at most 70 s. Its holder must read
+    /// the grant again, because the last holder may have renewed it.
     pub fn lock_refresh(&self, target: &LoginTarget) -> Result<RefreshLock, FolderError> {
         // A separate file, which nobody replaces or removes. A lock on the grant's file would be on
         // a file that the refresh itself replaces.
@@ -233,7 +233,7 @@ impl LoginFolder {
         }
     }
 
-    /// Takes space on disk for the grant of a login. The caller has the lock of its refresh.
+    /// Reserves disk space for a login's grant. The caller holds its refresh lock.
     pub(crate) fn reserve_space(&self, target: &LoginTarget) -> Result<ReservedSpace, FolderError> {
         let lock = self.files.lock()?;
         ReservedSpace::take(&self.files, &lock, &LoginNames::of(target))

@@ -1,7 +1,7 @@
-//! Files of logins that wait for their answer.
+//! Files of logins that are waiting for their answer.
 //!
-//! Owns their number, their age, and that each is taken once. Does not check answers. Invariant: a
-//! login is taken at most once over all processes, and not after ten minutes.
+//! Owns their number and age, and takes each only once. Does not check answers. Invariant: a login
+//! is taken at most once across all processes, and never after ten minutes.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,13 +15,13 @@ use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 const PENDING_MAX: usize = 100;
 /// Time that a login may wait.
 const PENDING_LIFE: SignedDuration = SignedDuration::from_mins(10);
-/// Length of a file's name. 128 bits, so that nobody finds a second state for it.
+/// Length of a file name: 128 bits, so that nobody finds a second state with the same name.
 const STEM_LEN: usize = 32;
 
-/// Stores a login that starts to wait. The oldest makes room if too many do.
+/// Stores a login that starts to wait. If there are too many, the oldest is removed.
 pub(crate) fn put(files: &SealedFiles, pending: &PendingLogin) -> Result<(), FolderError> {
     let lock = files.lock()?;
-    // First, so that unfinished logins of an earlier secret are cleared away and don't matter.
+    // First, so that unfinished logins of an earlier secret are removed and don't matter.
     files.make_secret()?;
     make_room(files, &lock)?;
     let stem = stem_of(pending.state.expose());
@@ -29,19 +29,18 @@ pub(crate) fn put(files: &SealedFiles, pending: &PendingLogin) -> Result<(), Fol
     files.write(&lock, SealedKind::Pending, &path, &stem, pending)
 }
 
-/// Returns the name of a state's files, without the ending.
+/// Returns the name of a state's files, without the extension.
 pub(crate) fn stem_of(state: &str) -> String {
     hex_digest(state, STEM_LEN)
 }
 
-/// True if the file of a state is there. It may be too old already.
+/// True if the file of a state exists. It may already be too old.
 pub(crate) fn is_waiting(files: &SealedFiles, state: &str) -> bool {
     let stem = stem_of(state);
     files.path(SealedKind::Pending, &stem).exists()
 }
 
-/// Reads the login of a state, and leaves it to wait. `None` if none waits for this state, any more
-/// or ever.
+/// Reads the login of a state, and leaves it waiting. `None` if no login waits for this state.
 pub(crate) fn peek(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
     let stem = stem_of(state);
     let path = files.path(SealedKind::Pending, &stem);
@@ -52,7 +51,7 @@ pub(crate) fn peek(files: &SealedFiles, state: &str) -> Result<Option<PendingLog
     }
 }
 
-/// Takes the login of a state. `None` if none waits for this state, any more or ever.
+/// Takes the login of a state. `None` if no login waits for this state.
 pub(crate) fn take(files: &SealedFiles, state: &str) -> Result<Option<PendingLogin>, FolderError> {
     let stem = stem_of(state);
     let path = files.path(SealedKind::Pending, &stem);
@@ -100,7 +99,7 @@ fn make_room(files: &SealedFiles, lock: &FileLock) -> Result<(), FolderError> {
     Ok(())
 }
 
-/// True while a login may be answered. One from the future is as odd as an old one: the clock was
+/// True while a login may be answered. One from the future counts as too old, because the clock was
 /// set back.
 fn is_open(pending: &PendingLogin, now: Timestamp) -> bool {
     now.duration_since(pending.started).abs() < PENDING_LIFE

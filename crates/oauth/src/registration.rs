@@ -1,8 +1,7 @@
-//! Clients: as whom we log in at an authorization server.
+//! Clients that we log in as at authorization servers.
 //!
-//! Owns the choice between the client of the config, a client document and a registration. Does not
-//! keep clients. Invariant: each login that registers gets its own client, for one redirect
-//! address.
+//! Owns the choice between the config's client, a client document and a registration. Does not keep
+//! clients. Invariant: each login that registers gets its own client, for one redirect address.
 
 use http::StatusCode;
 use moongate_transport::fetcher::Fetcher;
@@ -19,12 +18,12 @@ use crate::server_metadata::AuthorizationServer;
 use crate::settings::OAuthSettings;
 use crate::untrusted_url;
 
-/// Maximum length of a client id that a registration gives, in bytes. It is part of URLs.
+/// Maximum length of a registered client id, in bytes. It becomes part of URLs.
 const ID_MAX: usize = 2048;
 /// Words for a registration that failed without an error code.
-const NO_REASON: &str = "it gave no client, and no reason";
+const NO_REASON: &str = "it returned neither a client nor a reason";
 
-/// Chooses the client of a login: that of the config, else our client document, else a new
+/// Chooses a login's client: the one in the config, or else our client document, or else a new
 /// registration. `scope` is what the login will ask for.
 ///
 /// # Errors
@@ -105,13 +104,13 @@ fn lists(server: &AuthorizationServer, method: &str) -> bool {
     server.auth_methods.iter().any(|other| other == method)
 }
 
-/// Method for a client with a secret, of those that the server lists.
+/// Method for a client with a secret, from the server's list.
 fn secret_method(server: &AuthorizationServer) -> Option<ClientAuthMethod> {
     ClientAuthMethod::for_secret(&server.auth_methods)
 }
 
-/// Method that a registration asks for: none if it may, since a program on somebody's computer
-/// keeps no secret.
+/// Method that a registration asks for: none if possible, since a program on somebody's computer
+/// cannot keep a secret.
 fn registered_method(server: &AuthorizationServer) -> ClientAuthMethod {
     match secret_method(server) {
         Some(method) if !server.auth_methods.is_empty() && !lists(server, "none") => method,
@@ -158,7 +157,7 @@ impl ClientRegistration<'_> {
     // default set of scopes", and strict ones then refuse every other scope.
     async fn register(&self, scope: Option<&str>) -> Result<ClientIdentity, LoginError> {
         match self.request(scope).await {
-            // A server may refuse a scope here that it gives to a person who logs in.
+            // A server may refuse a scope here that it grants to a person who logs in.
             Err(LoginError::RegistrationRefused { .. }) if scope.is_some() => {
                 self.request(None).await
             }
@@ -195,7 +194,7 @@ impl ClientRegistration<'_> {
     }
 }
 
-/// Kind of client that may have a redirect address.
+/// Kind of client that may use a redirect address.
 // 2026-07-28, basic/authorization/client-registration, "Application Type and Redirect URI
 // Constraints": "MCP clients MUST specify an appropriate `application_type`".
 fn application_type(redirect: &Url) -> &'static str {
@@ -221,7 +220,7 @@ fn read_registration(
 }
 
 impl RegistrationResponse {
-    /// Makes the client that was registered. `asked` is the method that we asked for.
+    /// Builds the registered client. `asked` is the method that we asked for.
     fn into_client(
         self,
         server: &AuthorizationServer,
@@ -233,7 +232,7 @@ impl RegistrationResponse {
             .bytes()
             .all(|byte| byte == b' ' || byte.is_ascii_graphic());
         if id.is_empty() || id.len() > ID_MAX || !is_visible {
-            return Err("it gave a client id that cannot be used");
+            return Err("it returned a client id that cannot be used");
         }
         let secret = self.client_secret.filter(|secret| !secret.is_empty());
         let secret = secret.map(SecretText::new);
@@ -242,7 +241,7 @@ impl RegistrationResponse {
             Some("none") => ClientAuthMethod::None,
             Some("client_secret_basic") => ClientAuthMethod::Basic,
             Some("client_secret_post") => ClientAuthMethod::Post,
-            Some(_) => return Err("it gave a client with an unknown authentication"),
+            Some(_) => return Err("it returned a client with an unknown auth method"),
             // RFC 7591, section 2: "If unspecified or omitted, the default is
             // `client_secret_basic`", unless the server takes no secret at all.
             None => secret_method(server).unwrap_or(asked),
@@ -413,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_registration_gives_our_words_alone() {
+    fn a_refused_registration_is_reported_only_in_our_words() {
         let refused = |status, body: &str| read_registration(status, body.as_bytes()).unwrap_err();
         let body = r#"{"error": "invalid_redirect_uri", "error_description": "<script>"}"#;
         let reason = refused(StatusCode::BAD_REQUEST, body);
@@ -427,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_client_fits_its_redirect_address() {
+    fn the_kind_of_client_matches_its_redirect_address() {
         for (redirect, expected) in [
             ("http://127.0.0.1:8080/oauth/callback/x", "native"),
             ("http://[::1]:8080/oauth/callback/x", "native"),

@@ -1,7 +1,7 @@
 //! Space on disk for a login that is about to be renewed.
 //!
-//! Owns the file that takes the space. Does not write logins. Invariant: the space is taken as a
-//! login is written, so whatever would keep a login from the disk keeps the space from it, too.
+//! Owns the file that takes the space. Does not write logins. Invariant: the space is reserved in
+//! the way a login is written, so whatever would fail the write fails the reservation, too.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::file_names::LoginNames;
 use crate::folder_error::FolderError;
 use crate::sealed_files::SealedFiles;
 
-/// Number of blocks. Together they are more than most logins have.
+/// Number of blocks. Together they are larger than most logins.
 const BLOCKS: usize = 512;
 /// Size of a block, in bytes.
 const BLOCK_SIZE: usize = 64;
@@ -23,7 +23,7 @@ pub(crate) struct ReservedSpace {
 }
 
 impl ReservedSpace {
-    /// Takes the space. The caller has the lock of the login's refresh.
+    /// Reserves the space. The caller holds the login's refresh lock.
     pub(crate) fn take(
         files: &SealedFiles,
         lock: &FileLock,
@@ -40,7 +40,7 @@ impl ReservedSpace {
 
 impl Drop for ReservedSpace {
     fn drop(&mut self) {
-        // One that stays is replaced by the next renewal.
+        // A leftover file is replaced by the next renewal.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,7 +1,8 @@
 //! Metadata of protected resources (RFC 9728).
 //!
-//! Owns where the document may be, and whether it is about a server. Does not fetch it. Invariant:
-//! a document counts for the whole URL of a server, or for a parent that published it itself.
+//! Owns where the document may be, and whether it applies to a server. Does not fetch it.
+//! Invariant: a document applies to the whole URL of a server, or for a parent that published it
+//! itself.
 
 use serde::Deserialize;
 use url::Url;
@@ -13,7 +14,7 @@ const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ResourceMetadata {
-    /// Identifier of the resource, sent as it was published.
+    /// Identifier of the resource, sent exactly as published.
     pub(crate) resource: Option<String>,
     /// Issuers of the authorization servers.
     pub(crate) authorization_servers: Option<Vec<String>>,
@@ -37,7 +38,7 @@ pub(crate) fn well_known_urls(server: &Url) -> Vec<Url> {
 /// Returns the URL of the metadata of one resource (RFC 9728, section 3.1).
 fn well_known_url(resource: &Url) -> Url {
     let mut url = resource.clone();
-    // The official SDKs take the last slash of any path away, not of the root alone.
+    // The official SDKs strip the trailing slash from every path, not only from the root.
     url.set_path(&format!(
         "{WELL_KNOWN}{}",
         resource.path().trim_end_matches('/')
@@ -46,7 +47,7 @@ fn well_known_url(resource: &Url) -> Url {
     url
 }
 
-/// True if the metadata of a resource, found at `source`, is about a server.
+/// True if the metadata of a resource, found at `source`, applies to a server.
 // RFC 9728, section 3.3: metadata of another resource "MUST NOT be used". A parent may speak for
 // its servers, but on a host with several owners no server may speak for the parent.
 pub(crate) fn covers(resource: &Url, source: &Url, server: &Url) -> bool {
@@ -63,7 +64,7 @@ pub(crate) fn covers(resource: &Url, source: &Url, server: &Url) -> bool {
     is_parent && *source == well_known_url(resource)
 }
 
-/// Segments of a path. One slash at its end makes no difference.
+/// Segments of a path. A trailing slash makes no difference.
 fn segments(url: &Url) -> Vec<&str> {
     let path = url.path();
     path.strip_suffix('/').unwrap_or(path).split('/').collect()

@@ -1,8 +1,8 @@
 //! Root secret of a state folder: the file `secret`, from which the keys of all seals come.
 //!
-//! Owns how it is made, read and refused. Does not seal (`row_seal.rs`). Invariant: it is made
-//! once, is never replaced while something is sealed with it, and is not used if other users may
-//! have read it.
+//! Owns how it is created, read and refused. Does not seal (`row_seal.rs`). Invariant: it is
+//! created once, is never replaced while something is sealed with it, and is not used if other
+//! users may have read it.
 
 use std::fmt;
 use std::fs;
@@ -21,21 +21,21 @@ use crate::row_seal::RowSeal;
 
 /// Name of the secret's file in the state folder.
 const SECRET_FILE: &str = "secret";
-/// Name of the file whose lock the maker of a secret holds.
+/// Name of the file that is locked while the secret is created.
 const LOCK_FILE: &str = "secret.lock";
-/// Shortest secret. A new one has 43 characters, which are 256 random bits.
+/// Minimum length of a secret. A new one has 43 characters, which encode 256 random bits.
 const SECRET_MIN: usize = 32;
-/// Longest secret.
+/// Maximum length of a secret.
 const SECRET_MAX: usize = 4 << 10;
-/// Wait for another process that makes the secret.
+/// Longest wait for another process that is creating the secret.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Folder of sealed files in the state folder.
 pub(crate) const LOGINS_FOLDER: &str = "logins";
-/// Ending of sealed files that are lost without the secret.
+/// Extension of sealed files that are lost without the secret.
 pub(crate) const GRANT_ENDING: &str = "grant";
 
-/// Secret of a state folder, which gives each purpose its own key.
+/// Secret of a state folder, from which each purpose gets its own key.
 pub struct RootSecret {
     prk: Prk,
 }
@@ -47,7 +47,7 @@ impl fmt::Debug for RootSecret {
 }
 
 impl RootSecret {
-    /// Opens the secret of a state folder, or makes it once if nothing was sealed yet.
+    /// Opens the secret of a state folder, or creates it if nothing has been sealed yet.
     pub fn open(folder: &Path) -> Result<RootSecret, SecretError> {
         if let Some(secret) = RootSecret::read(folder)? {
             return Ok(secret);
@@ -60,7 +60,7 @@ impl RootSecret {
                 LockFailure::Io(cause) => SecretError::Io { path, cause },
             }
         })?;
-        // Another process may have made it while this one waited.
+        // Another process may have created it while this one waited.
         match RootSecret::find(folder)? {
             Some(secret) => Ok(secret),
             None => RootSecret::make(folder),
@@ -69,7 +69,7 @@ impl RootSecret {
 
     /// Finds the secret of a state folder. `None` only if nothing was sealed with it.
     pub(crate) fn find(folder: &Path) -> Result<Option<RootSecret>, SecretError> {
-        // In this order, because whoever writes a first sealed file makes the secret before it.
+        // In this order, because the secret is created before the first sealed file.
         let needs_secret = has_sealed_files(folder)?;
         match RootSecret::read(folder)? {
             None if needs_secret => Err(SecretError::missing(folder)),
@@ -77,7 +77,7 @@ impl RootSecret {
         }
     }
 
-    /// Reads the secret of a state folder. `None` if it was not made yet.
+    /// Reads the secret of a state folder. `None` if it does not exist yet.
     pub(crate) fn read(folder: &Path) -> Result<Option<RootSecret>, SecretError> {
         let path = folder.join(SECRET_FILE);
         let explain = |cause| SecretError::Io {
@@ -89,7 +89,7 @@ impl RootSecret {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(cause) => return Err(explain(cause)),
         }
-        // Before it is opened, since that takes the access of others away.
+        // Before it is opened, since opening takes away other users' access.
         if private_file::is_readable_by_others(&path)
             || private_file::other_writers(&path).is_some()
         {
@@ -99,10 +99,10 @@ impl RootSecret {
         private_file::open(&path)
             .and_then(|file| file.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes))
             .map_err(explain)?;
-        // An editor ends the last line, and the line end isn't part of the secret.
+        // Editors add a line end, which isn't part of the secret.
         let secret = bytes.trim_ascii_end();
         match secret.len() {
-            // Somebody removed it in this moment, and opening it made an empty file.
+            // Somebody just removed it, and opening it created an empty file.
             0 => Ok(None),
             1..SECRET_MIN => Err(SecretError::TooShort { path }),
             _ if bytes.len() > SECRET_MAX => Err(SecretError::TooLong { path }),
@@ -110,10 +110,10 @@ impl RootSecret {
         }
     }
 
-    /// Makes the secret. The caller holds the lock.
+    /// Creates the secret. The caller holds the lock.
     fn make(folder: &Path) -> Result<RootSecret, SecretError> {
         let random: [u8; 32] = moongate_random::random_bytes();
-        // Text, so that it can be copied into a store of secrets as it is.
+        // Text, so that it can be copied into a secret store as it is.
         let text = URL_SAFE_NO_PAD.encode(random);
         let path = folder.join(SECRET_FILE);
         match durable_file::write(&path, format!("{text}\n").as_bytes()) {
@@ -129,12 +129,12 @@ impl RootSecret {
         }
     }
 
-    /// Derives the seal of a purpose. Other purposes have other keys.
+    /// Derives the seal of a purpose. Each purpose has its own key.
     pub fn row_seal(&self, purpose: &'static str) -> RowSeal {
         RowSeal::new(&self.purpose_key(purpose))
     }
 
-    /// Derives the key of a purpose, which says nothing about the keys of others.
+    /// Derives the key of a purpose, which reveals nothing about other keys.
     pub fn purpose_key(&self, purpose: &'static str) -> [u8; 32] {
         let mut key = [0; 32];
         let info = [purpose.as_bytes()];
@@ -146,7 +146,7 @@ impl RootSecret {
     }
 }
 
-/// True if the folder has files that only its secret opens. Unfinished logins don't count: they
+/// True if the folder has files that only its secret can open. Unfinished logins don't count: they
 /// last ten minutes, and nobody misses them.
 fn has_sealed_files(folder: &Path) -> Result<bool, SecretError> {
     let path = folder.join(LOGINS_FOLDER);
@@ -184,15 +184,15 @@ pub enum SecretError {
         path: PathBuf,
     },
     /// The file has more than 4 KiB.
-    #[error("{} has more than 4 KiB, which no secret needs: restore it", path.display())]
+    #[error("{} is larger than 4 KiB, which no secret needs: restore it", path.display())]
     TooLong {
         /// File.
         path: PathBuf,
     },
     /// Logins were sealed with a secret that is gone.
     #[error(
-        "{} is missing, and {} has logins that only it opens: restore it, or delete that folder \
-         and log in again",
+        "{} is missing, and {} has logins that only it can open: restore it, or delete that \
+         folder and log in again",
         path.display(),
         logins.display()
     )]
@@ -202,7 +202,7 @@ pub enum SecretError {
         /// Folder with the sealed files.
         logins: PathBuf,
     },
-    /// Another process has been making the secret for too long.
+    /// Another process has been creating the secret for too long.
     #[error(
         "another process holds {} and does not release it: stop that process, or try again",
         path.display()
@@ -211,12 +211,12 @@ pub enum SecretError {
         /// Lock file.
         path: PathBuf,
     },
-    /// Error of the operating system.
+    /// Operating system error.
     #[error("{} cannot be used: {cause}", path.display())]
     Io {
         /// File or folder.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error.
         cause: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! Seal of rows and files at rest.
+//! Encryption of rows and files at rest.
 //!
-//! Owns the format: the key's id, the nonce and what was encrypted. Does not store anything.
-//! Invariant: a seal opens only with the same secret, purpose and name, so sealed rows can't be
-//! exchanged or altered.
+//! Owns the format: the key's id, the nonce and the ciphertext. Does not store anything. Invariant:
+//! a seal opens only with the same secret, purpose and name, so sealed rows can't be swapped or
+//! altered.
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::digest::{Context, SHA256};
@@ -15,13 +15,13 @@ const ID_LEN: usize = 4;
 /// Seal of one purpose, under a root secret.
 #[derive(Debug)]
 pub struct RowSeal {
-    /// Id of the key. Each seal names it, so one of another secret is refused without a try.
+    /// Id of the key. Each seal names it, so one from another secret is refused without decryption.
     id: [u8; ID_LEN],
     key: LessSafeKey,
 }
 
 impl RowSeal {
-    /// Makes the seal of a key, which no other purpose has.
+    /// Creates the seal of a key that no other purpose has.
     pub(crate) fn new(key: &[u8; 32]) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(b"moongate id of a row seal's key");
@@ -37,7 +37,7 @@ impl RowSeal {
 
     /// Seals bytes under a name, and returns base64url. Two seals of the same bytes differ.
     pub fn seal(&self, aad: &str, plain: &[u8]) -> String {
-        // A random nonce is safe: AES-GCM-SIV (RFC 8452) tolerates the repetition of one.
+        // A random nonce is safe: AES-GCM-SIV (RFC 8452) tolerates a repeated nonce.
         let nonce: [u8; NONCE_LEN] = moongate_random::random_bytes();
         let mut sealed = plain.to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seal_opens_with_its_key_and_name_alone() {
+    fn a_seal_opens_only_with_its_key_and_name() {
         let seal = RowSeal::new(&[7; 32]);
         let sealed = seal.seal("linear", b"token");
         assert_eq!(seal.open("linear", &sealed).as_deref(), Some(&b"token"[..]));

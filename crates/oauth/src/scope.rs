@@ -1,4 +1,4 @@
-//! Scopes: sets of them, and those that a login asks for.
+//! Scope sets, and the scopes that a login asks for.
 //!
 //! Owns the choice between the config, a challenge and published lists, and the limit for logins
 //! that ask for more. Does not know where the lists come from. Invariant: a set is small, and holds
@@ -12,8 +12,8 @@ const COUNT_MAX: usize = 100;
 const LENGTH_MAX: usize = 4096;
 /// Scope for a refresh token.
 const OFFLINE: &str = "offline_access";
-/// Maximum number of authorizations in a row that a server may ask for more scope.
-// Together with the first login these are three authorizations for one operation.
+/// Maximum number of authorizations in a row for which a server may ask for more scope.
+// Together with the first login, that makes three authorizations for one operation.
 const STEP_UPS_MAX: u8 = 2;
 
 /// Set of scopes, in the order in which they came.
@@ -21,7 +21,7 @@ const STEP_UPS_MAX: u8 = 2;
 pub(crate) struct ScopeSet(Vec<String>);
 
 impl ScopeSet {
-    /// Reads scopes with spaces between them.
+    /// Parses scopes separated by spaces.
     pub(crate) fn parse(text: &str) -> Self {
         Self::of(text.split(' '))
     }
@@ -60,7 +60,7 @@ impl ScopeSet {
         self.0.is_empty()
     }
 
-    /// Returns the scopes as the parameter `scope`. `None`: there are none.
+    /// Returns the scopes as the parameter `scope`. `None` if there are none.
     pub(crate) fn into_text(self) -> Option<String> {
         (!self.is_empty()).then(|| self.0.join(" "))
     }
@@ -72,17 +72,17 @@ pub fn is_scope(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_part)
 }
 
-/// True if a scope, as it is sent, asks for a refresh token.
+/// True if a `scope` parameter asks for a refresh token.
 pub(crate) fn asks_offline(scope: &str) -> bool {
     scope.split(' ').any(|scope| scope == OFFLINE)
 }
 
-/// Places that name scopes for a login.
+/// Sources of scopes for a login.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ScopeSources<'a> {
-    /// Scopes of the config.
+    /// Scopes in the config.
     pub(crate) configured: Option<&'a [String]>,
-    /// Challenge that the server gave.
+    /// Challenge from the server.
     pub(crate) challenge: Option<&'a BearerChallenge>,
     /// Scopes in the metadata of the protected resource.
     pub(crate) resource: Option<&'a [String]>,
@@ -106,17 +106,17 @@ pub(crate) struct EarlierScope<'a> {
 pub(crate) struct ScopeChoice {
     /// Parameter `scope`.
     pub(crate) asked: Option<String>,
-    /// Authorizations in a row for more scope, with this one.
+    /// Authorizations in a row for more scope, including this one.
     pub(crate) step_ups: u8,
 }
 
-/// The server asks for scope that several authorizations did not bring.
+/// The server asks for scope that several authorizations did not grant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StepUpLimit;
 
 impl ScopeSources<'_> {
-    /// Chooses the scopes: those of the config, else of the challenge, else of the resource. More
-    /// scope comes on top of what was asked for before.
+    /// Chooses the scopes: those of the config, or else of the challenge, or else of the resource.
+    /// Further scope is added to what was asked for before.
     ///
     /// # Errors
     /// The server has asked for the same scope too often.
@@ -147,7 +147,7 @@ impl ScopeSources<'_> {
         })
     }
 
-    /// Counts authorizations in a row for the same scope. 0: this one is not for more scope.
+    /// Counts authorizations in a row for the same scope. 0 if this one asks for no more.
     fn count_step_up(&self, earlier: &ScopeSet, challenged: &ScopeSet) -> Result<u8, StepUpLimit> {
         let wants_more = self
             .challenge
@@ -176,7 +176,7 @@ impl ScopeSources<'_> {
         ScopeSet::of(published.iter().map(String::as_str))
     }
 
-    /// Asks for a refresh token where the authorization server lists its scope, and only there.
+    /// Asks for a refresh token only if the authorization server lists its scope.
     fn settle_offline(&self, scopes: &mut ScopeSet) {
         let names_it = |list: &[String]| list.iter().any(|scope| scope == OFFLINE);
         if self.configured.is_some_and(names_it) {
@@ -186,7 +186,7 @@ impl ScopeSources<'_> {
         if !is_listed {
             scopes.0.retain(|scope| scope != OFFLINE);
         } else if self.configured.is_none() && !scopes.is_empty() {
-            // Alone it would replace the scopes that the authorization server gives by itself.
+            // On its own, it would replace the authorization server's default scopes.
             scopes.extend([OFFLINE]);
         }
     }
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(asked(ScopeSources::default()), None);
     }
 
-    /// Scopes of the resource, those of the authorization server, and those that are asked for.
+    /// Scopes of the resource, of the authorization server, and of the request.
     type ScopeCase<'a> = (Option<&'a [String]>, Option<&'a [String]>, Option<&'a str>);
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn more_scope_comes_on_top_of_what_was_asked_for_before() {
+    fn more_scope_is_added_to_what_was_asked_for_before() {
         let configured = list("mine");
         let more = challenge("write", true);
         let before = EarlierScope {
@@ -306,7 +306,8 @@ mod tests {
         };
         let choice = sources.choose().unwrap();
         assert_eq!(choice.asked.as_deref(), Some("mine write read"));
-        // A login that is not for more scope keeps what there was, unless the config says.
+        // A login that is not for more scope keeps the earlier one, unless the config says
+        // otherwise.
         let refused = challenge("", false);
         let sources = ScopeSources {
             challenge: Some(&refused),
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_never_content_gets_three_authorizations() {
+    fn a_server_that_is_never_satisfied_gets_three_authorizations() {
         let more = challenge("admin", true);
         let mut before = EarlierScope {
             asked: Some("admin"),
@@ -341,7 +342,7 @@ mod tests {
             authorizations += 1;
         }
         assert_eq!(authorizations, 3);
-        // Another scope is another operation.
+        // A different scope means a different operation.
         let other = challenge("billing", true);
         let sources = ScopeSources {
             challenge: Some(&other),

@@ -1,8 +1,8 @@
 //! Sealed files in `<state folder>/logins`, which all processes of a state folder share.
 //!
 //! Owns the folder's lock, the seal, and the size of files. Does not know what a file says or how
-//! long it is good. Invariant: a file that was written is on disk and whole, and it opens only
-//! under the name that it was sealed with.
+//! long it is valid. Invariant: a written file is complete and on disk, and it opens only under the
+//! name that it was sealed with.
 
 use std::fs;
 use std::io;
@@ -18,11 +18,11 @@ use crate::file_lock::FileLock;
 use crate::folder_error::FolderError;
 use crate::root_secret::{GRANT_ENDING, LOGINS_FOLDER, RootSecret, SecretError};
 
-/// Largest file.
+/// Maximum size of a file, in bytes.
 const SIZE_MAX: u64 = 64 << 10;
-/// Wait for another process that writes. A write takes milliseconds.
+/// Longest wait for another process that is writing. A write takes milliseconds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Number of files of one kind that are looked at.
+/// Maximum number of files of one kind that are listed.
 const LISTED_MAX: usize = 1_000;
 
 /// Kind of sealed file. Each has its own key.
@@ -55,11 +55,12 @@ impl SealedKind {
     }
 }
 
-/// Sealed file as it was found.
+/// Sealed file, as found.
 pub(crate) enum SealedFile<T> {
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// It does not open: cut off, altered, or sealed with another secret or under another name.
+    /// It cannot be opened: truncated, altered, or sealed with another secret or under another
+    /// name.
     Damaged,
     /// It opened.
     Intact(T),
@@ -87,7 +88,7 @@ impl SealedFiles {
         Ok(())
     }
 
-    /// Makes the secret, if nothing was sealed yet.
+    /// Creates the secret, if nothing has been sealed yet.
     pub(crate) fn make_secret(&self) -> Result<(), FolderError> {
         RootSecret::open(&self.state_folder)?;
         Ok(())
@@ -103,12 +104,12 @@ impl SealedFiles {
         self.folder.join(format!("{stem}.lock"))
     }
 
-    /// Returns the path of the file that keeps space for a login.
+    /// Returns the path of the file that reserves space for a login.
     pub(crate) fn space_path(&self, stem: &str) -> PathBuf {
         self.folder.join(format!("{stem}.space"))
     }
 
-    /// Locks the folder for a write. Creates the folder if need be.
+    /// Locks the folder for a write. Creates the folder if necessary.
     pub(crate) fn lock(&self) -> Result<FileLock, FolderError> {
         let path = self.folder.join("lock");
         FileLock::acquire(&path, LOCK_PATIENCE)
@@ -132,8 +133,8 @@ impl SealedFiles {
                 };
             }
         };
-        // After the file, because whoever writes a first one makes the secret before it. Each time,
-        // because a person who starts over with an empty folder gets a new secret.
+        // After the file, because the secret is created before the first file. Each time, because a
+        // person who starts over with an empty folder gets a new secret.
         let Some(secret) = RootSecret::read(&self.state_folder)? else {
             return Err(SecretError::missing(&self.state_folder).into());
         };
@@ -166,7 +167,7 @@ impl SealedFiles {
         self.write_plain(lock, path, sealed.as_bytes())
     }
 
-    /// Replaces a file by bytes as they are. Returns once it is on disk.
+    /// Replaces a file with these bytes, unsealed. Returns once it is on disk.
     pub(crate) fn write_plain(
         &self,
         _lock: &FileLock,
@@ -181,7 +182,7 @@ impl SealedFiles {
         durable_file::remove(path).map_err(|cause| FolderError::of_io(path, cause))
     }
 
-    /// Lists the files of a kind, up to a bound. Their order is that of the file system.
+    /// Lists the files of a kind, up to a limit, in file system order.
     pub(crate) fn list(&self, kind: SealedKind) -> Result<Vec<PathBuf>, FolderError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,

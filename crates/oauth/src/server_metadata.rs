@@ -11,12 +11,12 @@ use crate::authorization::is_own_parameter;
 use crate::token_server::TokenServer;
 use crate::untrusted_url::{self, is_loopback};
 
-/// Authorization server: its metadata, checked.
+/// Authorization server, from its checked metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizationServer {
     /// Issuer.
     pub issuer: Url,
-    /// Issuer, letter by letter as the metadata has it: `iss` is compared as text.
+    /// Issuer, exactly as in the metadata, because `iss` is compared as text.
     pub iss: String,
     /// Endpoint that the browser opens.
     pub authorization_endpoint: Url,
@@ -28,7 +28,7 @@ pub struct AuthorizationServer {
     pub revocation_endpoint: Option<Url>,
     /// Scopes, if the server lists them.
     pub scopes_supported: Option<Vec<String>>,
-    /// Ways in which clients may authenticate at the token endpoint. Empty: not listed.
+    /// Methods by which clients may authenticate at the token endpoint. Empty: not listed.
     pub auth_methods: Vec<String>,
     /// True if every response has `iss` (RFC 9207).
     pub iss_supported: bool,
@@ -43,7 +43,7 @@ pub(crate) enum MetadataFault {
     Issuer(Option<String>),
     /// It does not list S256.
     Pkce,
-    /// One of its endpoints is absent or cannot be used.
+    /// One of its endpoints is missing or cannot be used.
     Endpoint(&'static str),
 }
 
@@ -77,8 +77,8 @@ pub(crate) fn parse_issuer(text: &str) -> Option<Url> {
 // 2026-07-28, basic/authorization/authorization-server-discovery: "the `issuer` value in the
 // document MUST be identical to the issuer identifier used to construct the well-known URL."
 pub(crate) fn is_same_issuer(named: &str, published: &str) -> bool {
-    // Servers on the Python SDK publish each issuer without a path with a slash, and people leave
-    // out that of Auth0. Both texts are the same URL, and so the same well-known address.
+    // Servers built on the Python SDK add a slash to an issuer without a path, and people omit
+    // Auth0's. Both texts are the same URL, and so the same well-known address.
     let has_no_path = parse_issuer(named).is_some_and(|url| url.path() == "/");
     let bare = |text: &str| text.strip_suffix('/').unwrap_or(text).to_owned();
     named == published || has_no_path && bare(named) == bare(published)
@@ -110,7 +110,7 @@ pub(crate) struct ServerMetadata {
 }
 
 impl ServerMetadata {
-    /// True if it may be metadata: a site may answer any path with some JSON.
+    /// True if it may be metadata, because a site may answer every path with some JSON.
     pub(crate) fn names_issuer(&self) -> bool {
         self.issuer.is_some()
     }
@@ -187,8 +187,8 @@ fn endpoint(text: &str, issuer: &Url) -> Option<Url> {
     is_allowed.then_some(url)
 }
 
-/// True if an authorization endpoint leaves our parameters to us.
-// RFC 6749, section 3.1: its query "MUST be retained", and no parameter may be there twice.
+/// True if an authorization endpoint sets none of our parameters.
+// RFC 6749, section 3.1: its query "MUST be retained", and no parameter may appear twice.
 fn has_no_own_parameter(endpoint: &Url) -> bool {
     endpoint
         .query_pairs()
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_metadata_is_read() {
+    fn complete_metadata_is_read() {
         let server = check("", "").unwrap();
         let expected = AuthorizationServer {
             issuer: url(ISSUER),

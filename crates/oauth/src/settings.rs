@@ -1,4 +1,4 @@
-//! Settings of logins: `servers.*.auth`, after the config was resolved.
+//! Login settings: `servers.*.auth`, after the config is resolved.
 //!
 //! Owns the types that the config fills and the login reads. Does not parse the config. Invariant:
 //! a login is for a server and its URL together, so a changed URL never gets an old token.
@@ -11,7 +11,7 @@ use url::Url;
 use crate::assertion_key::AssertionKey;
 use crate::secret_text::SecretText;
 
-/// Way to get the credential for a server: `servers.*.auth`.
+/// Source of a server's credential: `servers.*.auth`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerAuth {
     /// OAuth login of a person.
@@ -37,13 +37,13 @@ pub struct OAuthSettings {
     pub client_secret: Option<SecretText>,
     /// Address of our client document, which is then our client id: `auth.client_id_url`.
     pub client_id_url: Option<Url>,
-    /// Authorization server that client and secret belong to: `auth.issuer`.
+    /// Authorization server that the client and the secret belong to: `auth.issuer`.
     pub issuer: Option<Url>,
     /// Scopes to ask for, instead of those that the server names: `auth.scopes`.
     pub scopes: Option<Vec<String>>,
     /// True if requests name the resource: `auth.resource`. Some authorization servers refuse it.
     pub sends_resource: bool,
-    /// Parameters that the authorization request has besides ours: `auth.params`.
+    /// Parameters to add to the authorization request: `auth.params`.
     pub params: BTreeMap<String, String>,
 }
 

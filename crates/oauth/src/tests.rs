@@ -1,4 +1,4 @@
-//! Tests of whole logins, against an authorization server of this process.
+//! Tests of complete logins, against an authorization server in this process.
 //!
 //! Owns the fixtures that several of them share. Does not test single files. Invariant: every
 //! request that a login sent is recorded, so that a test can say what was not sent.
@@ -24,7 +24,7 @@ use crate::settings::{LoginTarget, OAuthSettings};
 
 use fake_server::FakeServer;
 
-/// Path of the metadata of the resource.
+/// Path of the resource metadata.
 const RESOURCE: &str = "/.well-known/oauth-protected-resource/mcp";
 /// Path of the metadata of the authorization server.
 const SERVER: &str = "/.well-known/oauth-authorization-server";
@@ -33,12 +33,12 @@ fn url(text: &str) -> Url {
     Url::parse(text).unwrap()
 }
 
-/// Address at which the answers of logins come back.
+/// Address that login answers come back to.
 fn redirect_base() -> Url {
     url("http://127.0.0.1:8080")
 }
 
-/// Fetcher that may reach the servers of this process.
+/// Fetcher that may reach the servers in this process.
 fn fetcher() -> Fetcher {
     let rules = FetchRules {
         hosts: vec!["127.0.0.1".to_owned()],
@@ -57,7 +57,7 @@ struct World {
 }
 
 impl World {
-    /// Starts both, with all that a login needs.
+    /// Starts both, with everything that a login needs.
     async fn start() -> Self {
         let state = tempfile::tempdir().unwrap();
         let world = World {
@@ -143,14 +143,14 @@ impl World {
         Ok(begun)
     }
 
-    /// Ends a login with this query, at the address of its issuer.
+    /// Completes a login with this query, at its issuer's address.
     async fn finish(&self, begun: &StartedLogin, query: &str) -> Result<LoginTarget, LoginError> {
         let response = AuthorizationResponse::from_query(query)?;
         let path = begun.pending.client.redirect.path();
         finish_login(&self.fetcher, &self.folder, &response, Some(path)).await
     }
 
-    /// Query of a good answer.
+    /// Query of a valid answer.
     fn good_query(&self, begun: &StartedLogin) -> String {
         let state = begun.pending.state.expose();
         format!("code=code-1&state={state}&iss={}", self.issuer.origin())
@@ -163,7 +163,7 @@ impl World {
     }
 }
 
-/// Parameters of a form or a query. Fails if one is there twice.
+/// Parameters of a form or a query. Fails if one appears twice.
 fn parameters(text: &str) -> BTreeMap<String, String> {
     let mut parameters = BTreeMap::new();
     for (name, value) in url::form_urlencoded::parse(text.as_bytes()).into_owned() {

@@ -1,7 +1,7 @@
-//! Token endpoints: codes and refresh tokens for access tokens, and their end.
+//! Token endpoints, which issue tokens for codes and refresh tokens, and revoke them.
 //!
 //! Owns the requests, the client's authentication and the reading of answers. Does not store
-//! tokens. Invariant: only a known code ends a login, and no byte of an answer is in a message.
+//! tokens. Invariant: only a known code ends a login, and no message quotes a byte of an answer.
 
 use std::time::Duration;
 
@@ -28,45 +28,45 @@ use crate::untrusted_url;
 
 /// Maximum length of an access token, in bytes. Servers limit headers to less.
 const TOKEN_MAX: usize = 32 * 1024;
-/// Longest life of a token that counts.
+/// Maximum lifetime of a token. Longer ones are cut to this.
 const LIFE_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Longest wait for tokens. A code and most refresh tokens are good once, so a login is lost with
-/// an answer that is given up.
+/// Longest wait for tokens. A code and most refresh tokens work only once, so giving up on an
+/// answer loses the login.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Type of an assertion (RFC 7523, section 2.2).
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 /// Longest refresh: one request with the scope, and one without.
 pub(crate) const REFRESH_MAX: Duration = TOKEN_TIMEOUT.saturating_mul(2);
-/// Longest wait for the end of one token.
+/// Longest wait for the revocation of one token.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tokens that an authorization server gave.
+/// Tokens that an authorization server issued.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenSet {
     /// Access token.
     pub access: SecretText,
-    /// Refresh token. `None` after a refresh: the one before goes on.
+    /// Refresh token. `None` after a refresh: the old one stays valid.
     pub refresh: Option<SecretText>,
-    /// Life of the access token, if the server says so.
+    /// Lifetime of the access token, if the server says so.
     pub expires_in: Option<Duration>,
 }
 
 impl TokenSet {
-    /// End of the access token, if its request was sent at this time.
+    /// Expiry of the access token, if its request was sent at this time.
     pub fn expires_at(&self, obtained: Timestamp) -> Option<Timestamp> {
         self.expires_in
             .and_then(|life| obtained.checked_add(life).ok())
     }
 }
 
-/// Reason why a token endpoint gave no token. The texts are ours.
+/// Reason why a token endpoint issued no token. The texts are ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFailure {
-    /// The login is over: another attempt is of no use.
+    /// The login has ended, so another attempt is pointless.
     #[error("{0}")]
     Ended(String),
-    /// The endpoint is down, or answered something else. The login may still be good.
+    /// The endpoint is down, or answered something else. The login may still be valid.
     #[error("{0}")]
     Unavailable(String),
 }
@@ -74,7 +74,7 @@ pub enum TokenFailure {
 /// Exchanges the code of an answer for tokens.
 ///
 /// # Errors
-/// The endpoint gave no token.
+/// The endpoint issued no token.
 pub async fn exchange_code(
     fetcher: &Fetcher,
     pending: &PendingLogin,
@@ -102,7 +102,7 @@ pub async fn exchange_code(
 /// Exchanges the refresh token of a login for tokens. Never done for a login that has ended.
 ///
 /// # Errors
-/// The endpoint gave no token.
+/// The endpoint issued no token.
 pub async fn refresh(
     fetcher: &Fetcher,
     target: &LoginTarget,
@@ -131,7 +131,8 @@ pub async fn refresh(
     match first {
         Ok(tokens) => Ok(tokens),
         // RFC 6749, section 6: the scope "MUST NOT include any scope not originally granted", and
-        // less may have been granted than was asked for. Without it, all that was granted is.
+        // less may have been granted than was asked for. Without the parameter, all granted scope
+        // is kept.
         Err(refusal) if refusal.is_scope && scope.is_some() => {
             let second = endpoint.request(kind, form(None)).await;
             second.map_err(|refusal| refusal.failure)
@@ -174,7 +175,7 @@ pub(crate) async fn get_client_token(
 /// Revokes the tokens of a login (RFC 7009).
 ///
 /// # Errors
-/// There is no such endpoint, or it did not answer.
+/// The server has no such endpoint, or it did not answer.
 pub async fn revoke(
     fetcher: &Fetcher,
     target: &LoginTarget,
@@ -198,16 +199,16 @@ pub async fn revoke(
     };
     let revoked = endpoint.revoke(token, "refresh_token").await;
     // Section 2.1: servers "MUST support the revocation of refresh tokens", which need not end the
-    // access token, and need not take that one at all. It is tried after a failure, too: one token
-    // less is better than none.
+    // access token, and need not accept that one at all. It is tried even after a failure: revoking
+    // one token is better than revoking none.
     let _ = endpoint.revoke(&grant.access, "access_token").await;
     revoked
 }
 
-/// What is exchanged for tokens.
+/// Credential that is exchanged for tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExchangeKind {
-    /// Code of a login that has not begun to work.
+    /// Code of a login that is not complete yet.
     Code,
     /// Refresh token of a login.
     RefreshToken,
@@ -291,7 +292,7 @@ impl TokenForm {
 
 /// Value of `Authorization` with a client's id and secret.
 fn basic(id: &str, secret: &SecretText) -> Option<HeaderValue> {
-    // RFC 6749, section 2.3.1: both are encoded as in a form first.
+    // RFC 6749, section 2.3.1: both are form-encoded first.
     let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let pair = format!("{}:{}", encoded(id), encoded(secret.expose()));
     let value = format!("Basic {}", STANDARD.encode(pair));
@@ -300,7 +301,7 @@ fn basic(id: &str, secret: &SecretText) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Token endpoint, or one that revokes tokens.
+/// Token endpoint, or revocation endpoint.
 struct TokenEndpoint<'a> {
     fetcher: LoginFetcher<'a>,
     url: &'a Url,
@@ -358,8 +359,8 @@ impl TokenRefusal {
     }
 }
 
-/// Answer of a token endpoint: tokens, or an error. Only members that are used are read, and each
-/// of another type is left out, because it must not cost tokens that are given once.
+/// Answer of a token endpoint: tokens, or an error. Only members that are used are read. One of the
+/// wrong type is ignored, because it must not cost tokens that are issued only once.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TokenResponse {
@@ -370,7 +371,7 @@ struct TokenResponse {
     error: Option<LenientField<String>>,
 }
 
-/// Member that may have another type than it should.
+/// Member that may have the wrong type.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum LenientField<T> {
@@ -387,7 +388,7 @@ impl<T> LenientField<T> {
     }
 }
 
-/// Life of a token in seconds. Some servers send it as text.
+/// Lifetime of a token in seconds. Some servers send it as text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TokenLife {
@@ -397,7 +398,7 @@ enum TokenLife {
 }
 
 impl TokenLife {
-    /// Reads the life. `None`: nothing that can be counted on.
+    /// Reads the lifetime. `None` if it cannot be used.
     fn read(self) -> Option<Duration> {
         let seconds = match self {
             TokenLife::Number(seconds) => seconds,
@@ -417,14 +418,14 @@ fn read_tokens(
     let read = serde_json::from_slice::<TokenResponse>(response.body());
     let Ok(answer) = read else {
         let status = response.status().as_u16();
-        let text = format!("{host} answered with HTTP status {status}, and with no token");
+        let text = format!("{host} answered with HTTP status {status} and no token");
         return Err(TokenRefusal::unavailable(text));
     };
-    // GitHub sends errors with status 200, so the status shows nothing before the body does.
+    // GitHub sends errors with status 200, so the body is checked before the status.
     if let Some(LenientField::Known(code)) = &answer.error {
         let words = error_codes::describe(code);
-        // Not "no token: ...", which looks like a token to whoever redacts a log.
-        let no_token = format!("{host} gave no token, because {words}");
+        // Not "no token: ...", which log redaction would take for a token.
+        let no_token = format!("{host} issued no token, because {words}");
         let failure = match (error_codes::ends_login(code), kind) {
             (true, ExchangeKind::RefreshToken) => {
                 TokenFailure::Ended(format!("{host} has ended the login: {words}"))

@@ -1,7 +1,7 @@
 //! URLs that servers and authorization servers name.
 //!
 //! Owns the checks that each must pass before anything uses it. Does not fetch. Invariant: such a
-//! URL is http or https, short and visible, without credentials and fragment.
+//! URL is http or https, short, and without invisible characters, credentials or a fragment.
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ use url::{Host, Url};
 // Errors name its host, and browsers get it as part of a longer one.
 const LENGTH_MAX: usize = 2048;
 
-/// Parses a URL of others. `None`: nothing may use it.
+/// Parses a URL from outside. `None`: it must not be used.
 pub(crate) fn parse(text: &str) -> Option<Url> {
-    // The parser drops tabs and line ends, so that other readers of the text would see another URL.
+    // The parser drops tabs and line ends, so other readers of the text would see a different URL.
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
     if text.len() > LENGTH_MAX || !is_visible {
         return None;

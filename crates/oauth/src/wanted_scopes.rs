@@ -1,7 +1,7 @@
-//! Files of scopes that servers asked for at calls.
+//! Files with the scopes that servers asked for during calls.
 //!
 //! Owns how the scopes of several calls become one set. Does not log in. Invariant: a file is
-//! small, and what it lacks, the next call asks for again.
+//! small, and the next call asks again for whatever it lacks.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 /// Scope that calls of a server need, until a login asks for it. Sealed on disk.
 #[derive(Serialize, Deserialize)]
 struct WantedScope {
-    /// Scopes with spaces between them.
+    /// Scopes separated by spaces.
     scope: String,
 }
 
-/// Reads the scope that calls need. A file that doesn't open is as good as none.
+/// Reads the scope that calls need. A file that cannot be opened counts as missing.
 pub(crate) fn read(files: &SealedFiles, names: &LoginNames) -> Result<Option<String>, FolderError> {
     let kind = SealedKind::WantedScope;
     let path = files.path(kind, &names.stem);

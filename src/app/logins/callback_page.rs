@@ -151,7 +151,7 @@ mod tests {
         assert!(html.contains("can now use linear."), "{html}");
         let html = CallbackPage::of(&Err(LoginError::UnknownState)).html();
         assert!(
-            html.contains("<p>Reason: no login waits for this"),
+            html.contains("<p>Reason: no login is waiting for this"),
             "{html}"
         );
     }

@@ -1,6 +1,6 @@
 //! Tests of credential commands: what a token is, and when a command runs again.
 
-#![cfg(unix)] // the commands are those of a shell
+#![cfg(unix)] // the commands need a Unix shell
 
 use std::path::Path;
 
@@ -54,7 +54,7 @@ async fn advance(time: Duration) {
 }
 
 #[tokio::test]
-async fn one_run_serves_all_requests_until_its_time_is_over() {
+async fn one_run_serves_all_requests_until_its_ttl_has_passed() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(&counting(&dir.path().join("runs")));
     let all = join_all((0..50).map(|_| sent(&source))).await;
@@ -98,8 +98,11 @@ async fn a_failure_names_the_key_and_quotes_nothing() {
         ("kill -9 $$", "a signal"),
         ("echo canary; echo canary", "more than one line"),
         ("printf 'canary\\rcanary'", "more than one line"),
-        ("echo Bearer canary", "characters that no token has"),
-        ("printf 'canary\\303\\251'", "characters that no token has"),
+        ("echo Bearer canary", "characters that a token cannot have"),
+        (
+            "printf 'canary\\303\\251'",
+            "characters that a token cannot have",
+        ),
         ("printf ' \\n \\n'", "printed nothing"),
         ("while :; do echo canary; done", "more than 16 KiB"),
         ("echo $WORD; exit 1", "status 1"),
@@ -118,7 +121,7 @@ async fn a_failure_names_the_key_and_quotes_nothing() {
 }
 
 #[tokio::test]
-async fn a_failed_run_stands_for_others_for_a_moment() {
+async fn a_failed_run_fails_other_requests_for_a_moment() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("runs");
     let source = source(&format!("{}; exit 1", counting(&file)));
@@ -132,14 +135,14 @@ async fn a_failed_run_stands_for_others_for_a_moment() {
 
 #[tokio::test]
 async fn a_command_that_hangs_ends_after_ten_seconds() {
-    // The clock runs ahead as soon as nothing but the command is waited for.
+    // The paused clock jumps ahead once only the command is left to wait for.
     tokio::time::pause();
     let text = failure(&source("sleep 600")).await;
-    assert!(text.ends_with("did not end within 10 s"), "{text}");
+    assert!(text.ends_with("did not finish within 10 s"), "{text}");
 }
 
 #[tokio::test]
-async fn a_dropped_request_leaves_the_next_one_its_run() {
+async fn a_dropped_request_does_not_cost_the_next_one_its_run() {
     let dir = tempfile::tempdir().unwrap();
     let gate = dir.path().join("gate");
     let script = format!("test -e {} || sleep 600; echo token", gate.display());

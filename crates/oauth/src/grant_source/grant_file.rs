@@ -17,10 +17,10 @@ pub(super) struct GrantFile {
     target: LoginTarget,
 }
 
-/// Lock of one renewal over all processes, with the space for what it brings.
+/// Lock for one renewal across processes, with space for its result.
 #[derive(Default)]
 pub(super) struct RenewalLock {
-    /// Before the lock, so that it is free when the next renewal takes its own.
+    /// Before the lock, so that the space is free when the next renewal reserves its own.
     space: Option<ReservedSpace>,
     _lock: Option<RefreshLock>,
     /// Reason why the renewed login could not be written.
@@ -38,7 +38,7 @@ impl RenewalLock {
 pub(super) struct StoredLogin {
     /// Login to use from now on.
     pub(super) login: HeldLogin,
-    /// Reason why it is in memory alone.
+    /// Reason why it is only in memory.
     pub(super) failure: Option<FolderError>,
 }
 
@@ -51,8 +51,8 @@ impl GrantFile {
         self.folder.grant_version(&self.target)
     }
 
-    /// Reads the login. Its version is taken first: if the file is replaced in between, the next
-    /// comparison finds another version, and it is read again.
+    /// Reads the login. The version is read first. If the file is replaced in between, the next
+    /// comparison finds another version, and the file is read again.
     pub(super) fn read(&self) -> Result<HeldLogin, FolderError> {
         let version = self.version()?;
         let grant = match version {
@@ -65,9 +65,9 @@ impl GrantFile {
         })
     }
 
-    /// Locks the refresh over all processes. There is no lock in a folder that cannot be written,
-    /// and without a renewal the login would be lost. Any other failure may pass, and a renewal
-    /// without the lock could use a refresh token that another process uses, too.
+    /// Locks the refresh across processes. In a folder that cannot be written, the renewal goes
+    /// ahead without a lock, because otherwise the login would be lost. Any other failure may be
+    /// temporary, and without the lock, two processes could use the same refresh token.
     pub(super) fn lock(&self) -> Result<RenewalLock, FolderError> {
         let nothing = RenewalLock::default();
         match self.folder.lock_refresh(&self.target) {
@@ -83,7 +83,7 @@ impl GrantFile {
         }
     }
 
-    /// Takes the space for a renewed login, before its request is sent.
+    /// Reserves the space for a renewed login before its request is sent.
     pub(super) fn reserve_space(&self, lock: RenewalLock) -> RenewalLock {
         if lock.failure.is_some() {
             return lock;
@@ -105,12 +105,12 @@ impl GrantFile {
         self.folder.add_wanted_scope(&self.target, scope)
     }
 
-    /// Writes a grant, unless the file is another than the one of this version. Returns once the
-    /// login may be used.
+    /// Writes a grant, unless the file no longer has this version. Returns once the login may be
+    /// used.
     pub(super) fn replace(&self, before: Option<GrantVersion>, grant: LoginGrant) -> StoredLogin {
         let written = self.version().and_then(|now| match now == before {
             true => self.folder.write_grant(&self.target, &grant),
-            // Somebody logged in or out meanwhile, which counts more than a renewal.
+            // Somebody logged in or out meanwhile, which takes precedence over a renewal.
             false => Ok(()),
         });
         match written.and_then(|()| self.read()) {

@@ -1,7 +1,7 @@
 //! Grant in memory, ready to be sent.
 //!
-//! Owns what a request needs of a grant: its header, and when it must be renewed. Does not renew
-//! it. Invariant: the header is made once, and a request with a fresh token only copies it.
+//! Owns what a request needs from a grant: its header, and when it must be renewed. Does not renew
+//! it. Invariant: the header is built once, and a request with a fresh token only copies it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::grant::LoginGrant;
 use crate::login_folder::GrantVersion;
 
-/// Age below which a token that is refused is not renewed: it would be refused again.
+/// Age below which a refused token is not renewed, because a new one would be refused, too.
 const NEW_TOKEN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Login as this process knows it.
@@ -31,16 +31,16 @@ pub(super) struct HeldGrant {
     refresh_at: Option<Timestamp>,
 }
 
-/// Stage in the life of a token.
+/// Stage in a token's lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GrantStage {
     /// Nothing is due.
     Fresh,
-    /// It is good, and should be renewed.
+    /// It is valid, but should be renewed.
     Due,
     /// It must be renewed before it is sent.
     Expired,
-    /// Only another login helps.
+    /// Only a new login helps.
     Over,
 }
 
@@ -86,7 +86,7 @@ impl HeldGrant {
         }
     }
 
-    /// Returns true for the header of this token, be it good or not.
+    /// Returns true for the header of this token, valid or not.
     pub(super) fn has_header(&self, sent: &HeaderValue) -> bool {
         self.header.as_ref() == Some(sent)
     }
@@ -97,9 +97,9 @@ impl HeldGrant {
         self.grant.refresh.is_some() && !self.grant.ended && !is_new
     }
 
-    /// Returns how long the token is still new. `None`: it is not.
+    /// Returns how much longer the token counts as new. `None`: it no longer does.
     pub(super) fn time_as_new(&self, now: Timestamp) -> Option<Duration> {
-        // A clock that was set back makes the age negative, and says nothing.
+        // A clock that was set back makes the age negative, which says nothing.
         let age = now.duration_since(self.grant.obtained);
         let is_new = !age.is_negative() && age < NEW_TOKEN;
         is_new.then(|| (NEW_TOKEN - age).unsigned_abs())
@@ -118,9 +118,9 @@ mod tests {
     use crate::grant::tests::grant;
 
     #[test]
-    fn a_token_is_sent_while_it_is_good_by_the_clock_of_the_moment() {
+    fn a_token_is_sent_while_it_is_valid_by_the_current_clock() {
         let second = |number| Timestamp::from_second(number).unwrap();
-        // It expired in 1970, by the clock at which it is read.
+        // By the clock at the time of reading, it expired in 1970.
         let held = HeldGrant::new(grant());
         assert_eq!(held.header(second(2_000)), None);
         let sent = held.header(second(1_999)).unwrap();

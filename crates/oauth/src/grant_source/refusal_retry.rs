@@ -1,7 +1,7 @@
 //! Retry of a token that was refused while it was new.
 //!
-//! Owns when it is due. Does not connect. Invariant: there is at most one in five minutes, so a
-//! server that refuses every token is not tried much more often than without it.
+//! Owns when it is due. Does not connect. Invariant: at most one retry happens in five minutes, so
+//! a server that refuses every token is hardly tried more often.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct RefusalRetry {
 }
 
 impl RefusalRetry {
-    /// Plans a retry after this time, unless the last one was a moment ago.
+    /// Schedules a retry after this time, unless the last one was a moment ago.
     pub(super) fn plan(&mut self, wait: Duration) {
         let is_early = self.last.is_some_and(|last| last.elapsed() < RETRY_PAUSE);
         if !is_early {

@@ -1,4 +1,4 @@
-//! Pause after a renewal that failed.
+//! Pause after a failed renewal.
 //!
 //! Owns how long it is. Does not wait. Invariant: an authorization server that is down is asked at
 //! most once in five seconds, however many requests need its token.

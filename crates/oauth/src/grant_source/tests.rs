@@ -26,7 +26,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Login at this endpoint, of so many minutes ago. Its token lives an hour.
+    /// Login at this endpoint, made this many minutes ago. Its token is valid for an hour.
     async fn new(mode: EndpointMode, minutes: i64) -> Self {
         let server = TokenServer::start(mode).await;
         let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ impl Fixture {
         found.unwrap()
     }
 
-    /// Puts a folder in the place of the file, which can be neither read nor locked then.
+    /// Replaces the file with a folder, which can be neither read nor locked.
     fn replace_by_folder(&self, ending: &str) -> PathBuf {
         let path = self.only_file(ending);
         std::fs::remove_file(&path).unwrap();
@@ -122,7 +122,7 @@ fn challenge(status: u16) -> AuthChallenge {
     }
 }
 
-/// Waits until the token is another one, which a renewal in the background brings.
+/// Waits until a background renewal has brought another token.
 async fn wait_for(source: &GrantSource, expected: &str) {
     let renewed = async {
         while token(source).await != expected {
@@ -167,7 +167,7 @@ async fn processes_that_share_a_login_refresh_it_once() {
 }
 
 #[tokio::test]
-async fn a_refresh_that_is_due_runs_behind_requests() {
+async fn a_due_refresh_runs_in_the_background() {
     let fixture = Fixture::new(EndpointMode::Rotating, 50).await;
     let source = fixture.source();
     let tokens = join_all((0..50).map(|_| token(&source))).await;
@@ -212,7 +212,7 @@ async fn a_login_that_was_ended_is_never_refreshed_again() {
     assert_eq!(header(&other).await, None);
     assert!(!other.on_refusal(None, &challenge(401)).await);
     assert_eq!(fixture.server.count(), 1);
-    // Only another login goes on.
+    // Only a new login works.
     let grant = fixture.server.grant(1);
     let target = fixture.server.target();
     fixture.folder.write_grant(&target, &grant).unwrap();
@@ -221,7 +221,7 @@ async fn a_login_that_was_ended_is_never_refreshed_again() {
 }
 
 #[tokio::test]
-async fn a_token_is_used_while_it_lives_if_its_server_is_down() {
+async fn a_valid_token_is_used_while_its_server_is_down() {
     let fixture = Fixture::new(EndpointMode::Down, 59).await;
     let source = fixture.source();
     for _ in 0..50 {
@@ -240,7 +240,7 @@ async fn a_token_is_used_while_it_lives_if_its_server_is_down() {
 }
 
 #[tokio::test]
-async fn without_a_live_token_a_server_that_is_down_is_an_error_but_ends_nothing() {
+async fn without_a_valid_token_a_server_that_is_down_is_an_error_but_ends_nothing() {
     let fixture = Fixture::new(EndpointMode::Down, 61).await;
     let source = fixture.source();
     for _ in 0..5 {
@@ -256,7 +256,7 @@ async fn without_a_live_token_a_server_that_is_down_is_an_error_but_ends_nothing
 }
 
 #[tokio::test]
-async fn a_lost_response_may_cost_the_login_and_makes_no_loop() {
+async fn a_lost_response_may_cost_the_login_but_causes_no_loop() {
     let fixture = Fixture::new(EndpointMode::Losing, 61).await;
     let source = fixture.source();
     source.authorization().await.unwrap_err();
@@ -282,7 +282,7 @@ async fn a_slow_response_with_the_next_refresh_token_is_waited_for() {
         tokio::task::yield_now().await;
     }
     advance(25).await;
-    // Whatever ends by itself has ended now.
+    // Anything with a timeout has ended by now.
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!request.is_finished());
     fixture.server.set_mode(EndpointMode::Rotating);
@@ -291,10 +291,10 @@ async fn a_slow_response_with_the_next_refresh_token_is_waited_for() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_waits_until_what_was_sent_is_on_disk() {
+async fn a_process_exits_only_once_every_sent_renewal_is_on_disk() {
     let fixture = Fixture::new(EndpointMode::Holding, 50).await;
     let logins = fixture.logins();
-    // Of a server that is only tried out.
+    // For a server that is only being tried.
     let others = logins.of_others(vec![fixture.login_server()]);
     let source = fixture.find(&others);
     source.authorization().await.unwrap();
@@ -309,7 +309,7 @@ async fn the_end_of_a_process_waits_until_what_was_sent_is_on_disk() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_about_to_end_sends_no_renewal() {
+async fn a_process_that_is_about_to_exit_sends_no_renewal() {
     let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
     let logins = fixture.logins();
     let source = fixture.find(&logins);
@@ -319,7 +319,7 @@ async fn a_process_that_is_about_to_end_sends_no_renewal() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_given_up_loses_no_response() {
+async fn an_abandoned_request_loses_no_response() {
     let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
     let source = Arc::new(fixture.source());
     let request = tokio::spawn({
@@ -341,9 +341,9 @@ async fn a_token_that_cannot_be_written_is_used_and_written_later() {
     let in_the_way = fixture.block_writes();
     assert_eq!(token(&source).await, "Bearer access-1");
     let problem = source.problem().unwrap().cause;
-    assert!(problem.contains("in memory alone"), "{problem}");
+    assert!(problem.contains("only in memory"), "{problem}");
     assert_eq!(fixture.stored().access.expose(), "access-0");
-    // What is in the file is older, and does not come back.
+    // The token in the file is older, and does not come back.
     source.reload();
     assert_eq!(token(&source).await, "Bearer access-1");
     std::fs::remove_dir_all(in_the_way).unwrap();
@@ -356,7 +356,7 @@ async fn a_token_that_cannot_be_written_is_used_and_written_later() {
 }
 
 #[tokio::test]
-async fn a_token_that_lives_is_not_renewed_while_the_disk_is_full() {
+async fn a_valid_token_is_not_renewed_while_the_disk_is_full() {
     let fixture = Fixture::new(EndpointMode::Rotating, 50).await;
     let source = fixture.source();
     let in_the_way = fixture.block_writes();
@@ -495,7 +495,7 @@ async fn a_login_that_another_one_replaced_meanwhile_ends_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_looked_at_does_not_cost_new_tokens() {
+async fn an_unreadable_file_does_not_cost_new_tokens() {
     let fixture = Fixture::new(EndpointMode::Rotating, 61).await;
     let target = fixture.server.target();
     let file = GrantFile::new(fixture.folder.clone(), target.clone());
@@ -547,7 +547,7 @@ async fn without_the_lock_nothing_is_renewed() {
 }
 
 #[tokio::test]
-async fn no_text_has_a_token() {
+async fn no_text_contains_a_token() {
     let fixture = Fixture::new(EndpointMode::Down, 61).await;
     let source = fixture.source();
     let error = source.authorization().await.unwrap_err();

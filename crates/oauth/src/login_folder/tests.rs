@@ -1,4 +1,4 @@
-//! Tests of the folder of logins: what is shared, what is refused, and what a crash leaves.
+//! Tests of the login folder: what is shared, what is refused, and what a crash leaves.
 
 use std::fs;
 use std::process::Command;
@@ -54,7 +54,7 @@ fn grant(access: &str) -> LoginGrant {
     }
 }
 
-/// Login that has waited for so long.
+/// Login that has been waiting for this long.
 fn pending(state: &str, age: SignedDuration) -> PendingLogin {
     PendingLogin {
         state: SecretText::new(state),
@@ -109,7 +109,7 @@ fn another_folder_value_reads_what_was_written_until_it_is_removed() {
     assert!(logins.remove_grant(&target()).unwrap());
     assert_eq!(other.read_grant(&target()).unwrap(), None);
     assert!(!other.remove_grant(&target()).unwrap());
-    // Logins without a grant start as new ones do.
+    // A login without a grant starts like a new one.
     LoginFolder::open(&state).unwrap();
 }
 
@@ -201,7 +201,7 @@ fn debug_shows_no_secret() {
 }
 
 #[test]
-fn a_damaged_or_foreign_file_is_an_error_that_a_new_login_mends() {
+fn a_damaged_or_foreign_file_is_an_error_that_a_new_login_fixes() {
     let (_dir, state, logins) = folder();
     let other = LoginTarget {
         server: "sentry".to_owned(),
@@ -234,7 +234,7 @@ fn a_damaged_or_foreign_file_is_an_error_that_a_new_login_mends() {
 }
 
 #[test]
-fn tokens_that_no_file_may_hold_are_refused_and_the_old_grant_stays() {
+fn oversized_tokens_are_refused_and_the_old_grant_stays() {
     let (_dir, _state, logins) = folder();
     logins.write_grant(&target(), &grant("one")).unwrap();
     let long = grant(&"x".repeat(60_000));
@@ -396,7 +396,7 @@ fn one_process_refreshes_a_login_at_a_time() {
 
 #[test]
 fn a_killed_process_leaves_its_grant_and_no_lock() {
-    // Only another process can be killed, so this test starts itself with this variable.
+    // Only another process can be killed, so this test runs itself again with this variable.
     if let Some(state) = std::env::var_os("MOONGATE_OAUTH_STATE") {
         let logins = LoginFolder::open(Path::new(&state)).unwrap();
         let _refresh = logins.lock_refresh(&target()).unwrap();
@@ -448,7 +448,7 @@ mod unix {
     }
 
     #[test]
-    fn a_secret_that_others_may_read_ends_the_start() {
+    fn a_secret_that_others_may_read_stops_the_start() {
         let (_dir, state, logins) = folder();
         logins.write_grant(&target(), &grant("one")).unwrap();
         set_mode(&state.join("secret"), 0o644);

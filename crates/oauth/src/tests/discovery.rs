@@ -1,4 +1,4 @@
-//! Discovery, as the specification and the official suite have it.
+//! Discovery, as the specification and the official test suite require it.
 
 use super::*;
 use crate::challenge::BearerChallenge;
@@ -38,7 +38,7 @@ async fn the_url_of_a_challenge_comes_first_and_alone() {
     let found = discovered(&world, Some(named)).await;
     assert_eq!(world.server.lines(), ["GET /custom/metadata.json"]);
     assert_eq!(world.issuer.lines(), [format!("GET {SERVER}")]);
-    // As it was published.
+    // Exactly as published.
     let published = world.server.url("/mcp").to_string();
     assert_eq!(found.resource, Some(published));
     assert_eq!(found.scopes_supported, Some(vec!["read".to_owned()]));
@@ -107,7 +107,7 @@ async fn a_document_that_cannot_be_used_does_not_hide_the_next_one() {
     let of_root = resource.replace(&format!("{origin}/mcp"), &origin);
     world.server.answer(ROOT, 200, &of_root);
     let large = format!("<html>{}", "x".repeat(70 * 1024));
-    // The second is for the root alone to say.
+    // Only the root may publish the second.
     for (status, body) in [(200, &*large), (200, &*of_root), (503, ""), (429, "")] {
         world.server.answer(RESOURCE, status, body);
         let found = discovered(&world, None).await;
@@ -140,9 +140,9 @@ async fn a_large_page_for_any_path_leaves_the_server_its_own_issuer() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_busy_is_to_be_asked_later() {
+async fn a_busy_host_is_an_error_that_says_to_try_later() {
     let world = World::start().await;
-    // The login must not go to this one only because the metadata is away.
+    // The login must not go to this one just because the metadata is unavailable.
     let metadata = world.server_metadata();
     let own = metadata.replace(&world.issuer.origin(), &world.server.origin());
     world.server.answer(SERVER, 200, &own);
@@ -224,7 +224,7 @@ async fn a_server_without_resource_metadata_is_its_own_issuer() {
     let error = discover_with(&world, &OAuthSettings::default(), None).await;
     let error = error.unwrap_err();
     assert!(matches!(error, LoginError::NoLogin { .. }), "{error}");
-    // An issuer of the config is.
+    // An issuer in the config is used.
     let settings = OAuthSettings {
         issuer: Some(world.issuer.url("")),
         ..OAuthSettings::default()
@@ -279,7 +279,7 @@ async fn a_web_socket_server_logs_in_over_http() {
     assert_eq!(found.resource, Some(resource));
 }
 
-// Elsewhere nothing can be reached at this address.
+// Other systems reach nothing at this address.
 #[cfg(unix)]
 #[tokio::test]
 async fn an_authorization_server_without_tls_is_on_this_machine_or_allowed() {
@@ -318,7 +318,7 @@ async fn an_authorization_server_without_tls_is_on_this_machine_or_allowed() {
 async fn an_issuer_of_the_config_replaces_the_list() {
     let world = World::start().await;
     let origin = world.issuer.origin();
-    // The list has a name that the metadata at its place does not.
+    // The list names an issuer that its metadata does not.
     let resource = world.resource_metadata();
     let resource = resource.replace(&origin, &format!("{origin}/tenant1"));
     world.server.answer(RESOURCE, 200, &resource);
@@ -330,8 +330,8 @@ async fn an_issuer_of_the_config_replaces_the_list() {
     let error = found.unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, LoginError::MixedMetadata { .. }), "{text}");
-    // Both have one host, so their paths are shown.
-    let asked = format!("{origin}/tenant1, which files logs in at");
+    // Both are on one host, so their paths are shown.
+    let asked = format!("{origin}/tenant1, the authorization server of files");
     assert!(text.starts_with(&asked), "{text}");
     let remedy = format!("`servers.files.auth.issuer` to \"{origin}\"");
     assert!(text.ends_with(&remedy), "{text}");

@@ -25,7 +25,7 @@ pub(crate) struct ReceivedRequest {
 
 #[derive(Default)]
 struct ServerTable {
-    /// Answers of each path, whole as they are sent. The last one stays.
+    /// Complete answers for each path. The last one stays.
     answers: HashMap<String, VecDeque<String>>,
     requests: Vec<ReceivedRequest>,
 }

@@ -1,4 +1,4 @@
-//! Attacks on logins: nothing is forwarded or stored, and a good login works afterwards.
+//! Attacks on logins: nothing is forwarded or stored, and a regular login works afterwards.
 
 use super::*;
 
@@ -143,7 +143,7 @@ async fn a_code_is_not_sent_to_a_private_address() {
 #[tokio::test]
 async fn a_challenge_leads_to_no_private_address() {
     let world = World::start().await;
-    // Without metadata that would do.
+    // Without metadata that would be good enough.
     world.server.forget(RESOURCE);
     for address in [
         "https://169.254.169.254/latest",

@@ -1,4 +1,4 @@
-//! Logins from start to end: what is sent, what is kept, and how they end.
+//! Logins from start to finish: what is sent, what is kept, and how they end.
 
 use super::*;
 use crate::authorization::callback_path;
@@ -118,7 +118,7 @@ async fn an_address_is_pasted() {
     let world = World::start().await;
     let begun = world.begin(&OAuthSettings::default()).await.unwrap();
     let redirect = &begun.pending.client.redirect;
-    // The address of another login is refused, and this one waits on.
+    // The address of another login is refused, and this one keeps waiting.
     let other = format!(
         "{redirect}?code=x&state=other&iss={}",
         world.issuer.origin()
@@ -210,7 +210,7 @@ async fn a_refresh_names_the_scope_that_was_asked_for() {
         .await
         .unwrap();
     assert_eq!(tokens.access.expose(), "access-2");
-    assert_eq!(tokens.refresh, None, "the one before goes on");
+    assert_eq!(tokens.refresh, None, "the old one stays valid");
     let form = last_form(&world.issuer, "POST /token");
     let resource = world.server.url("/mcp").to_string();
     let expected = [
@@ -222,7 +222,7 @@ async fn a_refresh_names_the_scope_that_was_asked_for() {
     ];
     let owned = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
     assert_eq!(form, BTreeMap::from(owned));
-    // Discovery was for the login alone.
+    // Discovery was only for the login.
     assert_eq!(world.issuer.requests_for(&format!("GET {SERVER}")).len(), 1);
 }
 
@@ -304,7 +304,7 @@ async fn a_logout_revokes_and_forgets() {
 }
 
 #[tokio::test]
-async fn an_answer_waits_on_if_the_login_cannot_be_locked() {
+async fn an_answer_is_kept_if_the_login_cannot_be_locked() {
     let world = World::start().await;
     let begun = world.begin(&OAuthSettings::default()).await.unwrap();
     let stem = LoginNames::of(&world.target()).stem;
@@ -337,7 +337,7 @@ async fn tokens_that_cannot_be_written_are_revoked() {
 }
 
 #[tokio::test]
-async fn the_reason_of_a_failure_is_kept_for_whoever_waits() {
+async fn the_reason_for_a_failure_is_kept_for_a_waiting_process() {
     let world = World::start().await;
     let begun = world.begin(&OAuthSettings::default()).await.unwrap();
     let state = begun.pending.state.expose();
@@ -389,7 +389,7 @@ async fn each_login_registers_again_and_keeps_its_own_client() {
         .await
         .unwrap();
     assert_eq!(grant(&world).client.id, "second");
-    // The login before is revoked, with its own client.
+    // The previous login is revoked, with its own client.
     let sent = world.issuer.requests_for("POST /revoke");
     assert_eq!(sent.len(), 2);
     let form = parameters(&sent[0].body);
@@ -487,7 +487,7 @@ async fn scope_that_a_call_needed_is_asked_for_by_the_next_login() {
         world.finish(&begun, &query).await.unwrap();
         assert_eq!(world.folder.wanted_scope(&target).unwrap(), None);
     }
-    // Three logins did not bring it. That is said once, and keeps no later login out.
+    // Three logins did not grant it. That is reported once, and blocks no later login.
     world.folder.add_wanted_scope(&target, "write").unwrap();
     let error = world.begin(&settings).await.unwrap_err();
     assert!(matches!(error, LoginError::StepUpLimit { .. }), "{error}");
@@ -497,7 +497,7 @@ async fn scope_that_a_call_needed_is_asked_for_by_the_next_login() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_login_that_cannot_be_read_is_not_taken_for_none() {
+async fn an_unreadable_login_is_not_taken_for_a_missing_one() {
     let world = World::start().await;
     // A file where the folder should be.
     std::fs::write(world.state.path().join("logins"), "").unwrap();

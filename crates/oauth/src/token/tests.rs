@@ -84,7 +84,7 @@ fn tokens_are_read() {
 }
 
 #[test]
-fn a_life_is_a_number_or_a_text_and_has_bounds() {
+fn a_lifetime_is_a_number_or_a_text_and_has_bounds() {
     for (life, expected) in [
         ("60", Some(60)),
         ("60.0", Some(60)),
@@ -111,7 +111,7 @@ fn a_life_is_a_number_or_a_text_and_has_bounds() {
 }
 
 #[test]
-fn a_member_of_another_type_does_not_cost_the_access_token() {
+fn a_member_of_the_wrong_type_does_not_cost_the_access_token() {
     for other in ["123", "true", "[\"two\"]", "{\"value\": \"two\"}", "null"] {
         let body = format!(
             r#"{{"access_token": "one", "token_type": "Bearer", "refresh_token": {other},
@@ -138,7 +138,7 @@ fn a_refused_code_ends_no_login() {
     assert!(matches!(refusal.failure, TokenFailure::Ended(_)));
     let shown = refusal.failure.to_string();
     assert!(
-        shown.starts_with("auth.example.com gave no token, because it"),
+        shown.starts_with("auth.example.com issued no token, because it"),
         "{shown}"
     );
 }

@@ -1,7 +1,7 @@
 //! Token endpoint in memory, with the habits of real ones.
 //!
 //! Owns its answers and a record of requests. Does not store grants. Invariant: each refresh token
-//! but that of `Keeping` is good once.
+//! works once, except that of `Keeping`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::settings::LoginTarget;
 /// Behaviour of the token endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndpointMode {
-    /// Each refresh token is good once, and a new one comes with each access token.
+    /// Each refresh token works once, and a new one comes with each access token.
     Rotating,
     /// The refresh token stays, and is in no response.
     Keeping,
@@ -29,7 +29,7 @@ pub(super) enum EndpointMode {
     Losing,
     /// The login was ended there.
     Ending,
-    /// Each refresh is done as by `Rotating`, and its response waits for another mode.
+    /// Each refresh works as with `Rotating`, but its response is held until the mode changes.
     Holding,
 }
 
@@ -128,7 +128,7 @@ impl TokenServer {
         Url::parse(&format!("http://{}{path}", self.address)).unwrap()
     }
 
-    /// Grant of an hour that has been used for so many minutes.
+    /// Grant that is valid for an hour, and this many minutes old.
     pub(super) fn grant(&self, minutes: i64) -> LoginGrant {
         let obtained = Timestamp::now() - SignedDuration::from_mins(minutes);
         LoginGrant {
