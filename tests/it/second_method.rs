@@ -82,7 +82,7 @@ impl Authenticator for UserNames {
             .principals
             .role_sets()
             .intern(&roles)
-            .ok_or(AuthError::Unavailable("too many sets of roles"))?;
+            .ok_or(AuthError::Unavailable("too many role sets"))?;
         let key = key_of(name);
         let secret = PrincipalSecret::new([7; 32]);
         let principal = self.principals.meet(

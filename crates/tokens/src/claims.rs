@@ -1,7 +1,7 @@
 //! Members of a token's header and claims.
 //!
 //! Owns their types, and how a claim is found by its path. Does not know what a claim means.
-//! Invariant: no object has a member twice, at any depth, so nobody reads another value than the
+//! Invariant: no object repeats a member, at any depth, so nobody reads a different value from the
 //! one that was checked.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) enum ClaimValue {
 pub(crate) struct ClaimSet(BTreeMap<String, ClaimValue>);
 
 impl ClaimSet {
-    /// Returns true if a member is there, even if it is `null`.
+    /// Returns true if a member is present, even as `null`.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -57,7 +57,7 @@ impl ClaimSet {
         self.0.get(name) == Some(&ClaimValue::Flag(true))
     }
 
-    /// Returns the texts of a claim: of a text itself, or of a list.
+    /// Returns the texts of a claim, which is a text or a list.
     pub(crate) fn texts(&self, path: &str) -> Vec<&str> {
         match self.find(path) {
             Some(ClaimValue::Text(text)) => vec![text.as_str()],
@@ -104,7 +104,7 @@ fn read_members<'de, A: MapAccess<'de>>(mut map: A) -> Result<ClaimSet, A::Error
     let mut members = BTreeMap::new();
     while let Some((name, value)) = map.next_entry::<String, ClaimValue>()? {
         if members.insert(name, value).is_some() {
-            return Err(A::Error::custom("a member is there twice"));
+            return Err(A::Error::custom("a member appears twice"));
         }
     }
     Ok(ClaimSet(members))
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_there_twice_is_refused_at_any_depth() {
+    fn a_repeated_member_is_refused_at_any_depth() {
         for text in [
             r#"{"sub":"a","sub":"b"}"#,
             r#"{"sub":"a","s\u0075b":"a"}"#,

@@ -1,7 +1,7 @@
 //! JSON Web Tokens in their compact form (RFC 7515, section 7.1).
 //!
-//! Owns the parts of a token. Does not verify anything. Invariant: what was signed is the text as
-//! it came, never one that was written again.
+//! Owns the parts of a token. Does not verify anything. Invariant: the signed text is the one that
+//! arrived, never one that was serialized again.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,14 +13,14 @@ use crate::token_fault::TokenFault;
 /// Maximum size of a token, in bytes.
 const SIZE_MAX: usize = 16 * 1024;
 
-/// Token whose parts were read. Nothing in it is proved.
+/// Token whose parts were read. Nothing in it has been verified.
 #[derive(Debug)]
 pub(crate) struct CompactToken<'a> {
     /// Header.
     pub(crate) header: ClaimSet,
     /// Claims.
     pub(crate) claims: ClaimSet,
-    /// Text that the signature is over.
+    /// Text that the signature covers.
     pub(crate) signed: &'a str,
     /// Signature.
     pub(crate) signature: Vec<u8>,
@@ -59,7 +59,7 @@ impl<'a> CompactToken<'a> {
     }
 }
 
-/// Decodes base64url. A dot is not part of it, so a token has no more than three parts.
+/// Decodes base64url. It has no dots, so a token has at most three parts.
 fn decode(part: &str) -> Result<Vec<u8>, TokenFault> {
     URL_SAFE_NO_PAD
         .decode(part)

@@ -1,7 +1,8 @@
-//! Keys of one issuer, fetched and kept.
+//! Keys of one issuer, fetched and cached.
 //!
-//! Owns when they are fetched, and for how long they count. Does not verify signatures. Invariant:
-//! there is one fetch at a time and one in 30 seconds, however many tokens with unknown keys come.
+//! Owns when they are fetched, and for how long they are used. Does not verify signatures.
+//! Invariant: only one fetch runs at a time, and only one in 30 seconds, however many tokens with
+//! unknown keys arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ const AGE_MIN: Duration = Duration::from_secs(60);
 const AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time for which keys are fresh if their issuer does not say.
 const AGE_DEFAULT: Duration = Duration::from_secs(60 * 60);
-/// Time for which keys still count when they cannot be fetched again.
+/// Time for which stale keys are still used if they cannot be fetched again.
 const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Keys of one issuer.
@@ -33,11 +34,11 @@ pub(crate) struct IssuerKeys {
     url: Url,
     fetcher: Fetcher,
     held: Mutex<HeldKeys>,
-    /// Told when a fetch has ended.
+    /// Notified when a fetch has ended.
     ended: watch::Sender<()>,
 }
 
-/// Keys that were fetched last.
+/// Keys from the last fetch.
 #[derive(Default)]
 struct HeldKeys {
     fetched: Option<FetchedKeys>,
@@ -51,32 +52,32 @@ struct FetchedKeys {
     fresh_until: Instant,
 }
 
-/// Answer to somebody who needs other keys.
+/// Answer to a caller that needs newer keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FetchTurn {
     /// The caller fetches.
     Start,
-    /// A fetch is under way.
+    /// A fetch is already running.
     Wait,
     /// The last fetch was a moment ago.
     Refused,
 }
 
 impl HeldKeys {
-    /// Returns the keys that count.
+    /// Returns the keys in use.
     fn usable(&self, now: Instant) -> Option<Arc<JwkSet>> {
         let fetched = self.fetched.as_ref()?;
         (now < fetched.fresh_until + GRACE).then(|| fetched.set.clone())
     }
 
-    /// Returns true if the keys are not fresh any more.
+    /// Returns true if the keys are no longer fresh.
     fn is_stale(&self, now: Instant) -> bool {
         self.fetched
             .as_ref()
             .is_none_or(|fetched| now >= fetched.fresh_until)
     }
 
-    /// Says what somebody who needs other keys can do.
+    /// Decides what a caller that needs newer keys can do.
     fn turn(&self, now: Instant) -> FetchTurn {
         if self.is_fetching {
             FetchTurn::Wait
@@ -87,7 +88,7 @@ impl HeldKeys {
         }
     }
 
-    /// Starts a fetch, if it is the turn.
+    /// Starts a fetch, if it is time for one.
     fn begin(&mut self, now: Instant) -> FetchTurn {
         let turn = self.turn(now);
         if turn == FetchTurn::Start {
@@ -99,7 +100,7 @@ impl HeldKeys {
 }
 
 impl IssuerKeys {
-    /// Creates the keys at a URL, which are fetched when they are first needed.
+    /// Creates the keys at a URL. They are fetched when first needed.
     pub(crate) fn new(url: Url, fetcher: Fetcher) -> Arc<Self> {
         Arc::new(IssuerKeys {
             url,
@@ -109,8 +110,7 @@ impl IssuerKeys {
         })
     }
 
-    /// Returns the keys that count now. If they are not fresh any more, others are fetched
-    /// meanwhile.
+    /// Returns the keys in use. If they are no longer fresh, starts to fetch new ones.
     pub(crate) fn current(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
         let now = Instant::now();
         let held = self.held.lock();
@@ -128,20 +128,21 @@ impl IssuerKeys {
         usable
     }
 
-    /// Returns true if it is of use to wait for a fetch.
+    /// Returns true if waiting for a fetch can help.
     pub(crate) fn may_fetch(&self) -> bool {
         self.held.lock().turn(Instant::now()) != FetchTurn::Refused
     }
 
-    /// Fetches the keys again, or waits for the fetch that is under way.
+    /// Fetches the keys again, or waits for a fetch that is already running.
     pub(crate) async fn refresh(self: Arc<Self>) {
-        // Before the turn is taken: a fetch that ends in between must not be waited for.
+        // Before the turn is taken, so that a fetch that ends in between is not waited for.
         let mut ended = self.ended.subscribe();
         let turn = self.held.lock().begin(Instant::now());
         match turn {
             FetchTurn::Start => {
                 let keys = self.clone();
-                // In its own task: whoever waits may give up, and the keys are for all.
+                // In its own task, because a waiting caller may give up, and the keys are for
+                // everybody.
                 tokio::spawn(async move {
                     let fetching = FetchInProgress(keys);
                     fetching.run().await;
@@ -173,12 +174,12 @@ impl IssuerKeys {
         let age = max_age(response.headers());
         match JwkSet::read(response.body()) {
             Some(set) => Ok((set, age)),
-            None => Err(format!("{host} sends no key that can be used")),
+            None => Err(format!("{host} has no usable keys")),
         }
     }
 }
 
-/// Fetch that is under way. Ends as such even if its task panics.
+/// Running fetch. It ends even if its task panics.
 struct FetchInProgress(Arc<IssuerKeys>);
 
 impl FetchInProgress {
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_good_keys_count_for_a_day_after_they_were_fresh() {
+    async fn the_last_good_keys_are_used_for_a_day_after_they_were_fresh() {
         let fresh_until = Instant::now() + seconds(60);
         let held = fetched(fresh_until);
         assert!(!held.is_stale(fresh_until - seconds(1)));
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_one_fetch_at_a_time_and_one_in_thirty_seconds() {
+    async fn one_fetch_runs_at_a_time_and_one_in_thirty_seconds() {
         let now = Instant::now();
         let mut held = HeldKeys::default();
         assert_eq!(held.begin(now), FetchTurn::Start);

@@ -1,7 +1,7 @@
 //! Key sets of issuers (RFC 7517, section 5).
 //!
-//! Owns which keys of a set may have made a signature. Does not fetch a set. Invariant: a key that
-//! cannot be read takes no other key of its set with it.
+//! Owns the choice of the keys that may have made a signature. Does not fetch a set. Invariant: a
+//! key that cannot be read does not affect the others in its set.
 
 use moongate_access::auth::SignatureAlgorithm;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::public_key::{JsonWebKey, PublicKey};
 
-/// Number of keys that are tried for a token that names none, or a name that several have.
+/// Maximum number of keys to try for a token that names none, or whose name matches several.
 const TRIED_MAX: usize = 8;
 
 /// Keys of an issuer.
@@ -23,7 +23,7 @@ struct SetDocument<'a> {
 }
 
 impl JwkSet {
-    /// Reads a set. `None`: it is not a set, or has no key that can be used.
+    /// Reads a set. `None`: it is not a set, or has no usable key.
     pub(crate) fn read(document: &[u8]) -> Option<Self> {
         let document: SetDocument<'_> = serde_json::from_slice(document).ok()?;
         let keys: Vec<PublicKey> = document
@@ -35,8 +35,8 @@ impl JwkSet {
         (!keys.is_empty()).then_some(JwkSet(keys))
     }
 
-    /// Returns the keys that may have made a signature of this algorithm, by the name that the
-    /// token has for its key.
+    /// Returns the keys that may have made a signature with this algorithm, filtered by the key
+    /// name in the token.
     pub(crate) fn candidates(
         &self,
         kid: Option<&str>,
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cannot_be_read_leaves_the_others() {
+    fn an_unreadable_key_leaves_the_others() {
         let rsa = |n: &str| format!(r#"{{"kty":"RSA","n":"{n}","e":"AQAB"}}"#);
         // 2047 and 2048 bits.
         let short = rsa(&format!("f{}w", "_".repeat(340)));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_for_its_own_algorithm_alone() {
+    fn a_key_is_used_only_with_its_own_algorithm() {
         let set = set(&[key(r#","alg":"ES256""#)]).unwrap();
         for (algorithm, expected) in [
             (SignatureAlgorithm::Es256, 1),

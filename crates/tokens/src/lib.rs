@@ -2,7 +2,8 @@
 //!
 //! Owns the verification of JSON Web Tokens, the key sets of their issuers, and the metadata that
 //! leads clients to those issuers. Does not log anybody in, and does not decide what a role may
-//! use. Invariant: a token opens nothing unless its signature, issuer, audience and times are good.
+//! use. Invariant: a token opens nothing unless its signature, issuer, audience and times are
+//! valid.
 
 mod claims;
 mod compact_token;

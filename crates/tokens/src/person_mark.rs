@@ -1,8 +1,8 @@
-//! Identities of people and programs, the same in every process.
+//! Identities of people and programs, which are the same in every process.
 //!
-//! Owns how they are made from a token, and the secrets that mark a person's handles. Does not know
-//! sessions. Invariant: an identity depends on nothing secret, so people stay the same after the
-//! secret was changed, and a secret never comes from an identity alone.
+//! Owns how they are derived from a token, and the secrets that mark a person's handles. Does not
+//! know about sessions. Invariant: an identity depends on nothing secret, so it survives a new
+//! secret, and a secret is never derived from an identity alone.
 
 use aws_lc_rs::{digest, hmac};
 use moongate_model::{PrincipalKey, PrincipalSecret};
@@ -13,7 +13,7 @@ const NAME_MAX: usize = 64;
 /// Kind of a token's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubjectKind {
-    /// Somebody who logged in.
+    /// Person who logged in.
     Person,
     /// Program with its own credentials.
     Program,
@@ -27,7 +27,7 @@ pub(crate) fn person_mark(kind: SubjectKind, issuer: &str, subject: &str) -> Pri
     };
     let mut context = digest::Context::new(&digest::SHA256);
     for part in [purpose, issuer, subject] {
-        // Each with its length, so that no text can be moved from one part to the next.
+        // Each with its length, so that no text can move from one part to the next.
         let length = u64::try_from(part.len()).unwrap_or(u64::MAX);
         context.update(&length.to_be_bytes());
         context.update(part.as_bytes());
@@ -38,7 +38,7 @@ pub(crate) fn person_mark(kind: SubjectKind, issuer: &str, subject: &str) -> Pri
     mark
 }
 
-/// Key from which people's secrets are made.
+/// Key from which people's secrets are derived.
 pub(crate) struct PersonKey(hmac::Key);
 
 impl PersonKey {
@@ -55,8 +55,8 @@ impl PersonKey {
     }
 }
 
-/// Returns a name for logs. Characters that do not show, or that change what is around them, are
-/// written out.
+/// Returns a name for logs. Characters that are invisible, or that change the text around them, are
+/// escaped.
 pub(crate) fn log_name(text: &str) -> String {
     let mut name = String::new();
     for character in text.chars().take(NAME_MAX) {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_of_one_issuer_one_subject_and_one_kind() {
+    fn an_identity_belongs_to_one_issuer_one_subject_and_one_kind() {
         let ann = person_mark(SubjectKind::Person, "https://a.test", "ann");
         assert_eq!(
             ann,

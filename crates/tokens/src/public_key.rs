@@ -1,8 +1,8 @@
 //! Public keys of issuers.
 //!
-//! Owns how a key is read from a JSON Web Key, and which signatures it made. Does not fetch keys.
-//! Invariant: a key verifies only with algorithms of its type, so a public key is never used as a
-//! shared secret.
+//! Owns how a key is read from a JSON Web Key, and the check of its signatures. Does not fetch
+//! keys. Invariant: a key verifies only with algorithms of its type, so a public key is never used
+//! as a shared secret.
 
 use aws_lc_rs::signature::{
     self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RsaParameters,
@@ -16,7 +16,7 @@ use serde::Deserialize;
 /// Shortest modulus of an RSA key, in bits.
 const RSA_BITS_MIN: usize = 2048;
 
-/// JSON Web Key, as far as signatures need it.
+/// JSON Web Key, with the members that signatures need.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct JsonWebKey {
@@ -38,7 +38,7 @@ pub(crate) struct JsonWebKey {
 pub(crate) struct PublicKey {
     /// Name of the key in its set.
     pub(crate) kid: Option<String>,
-    /// Only algorithm that it is for.
+    /// Only algorithm that it may be used with.
     algorithm: Option<SignatureAlgorithm>,
     material: KeyMaterial,
 }
@@ -52,7 +52,7 @@ enum KeyMaterial {
 }
 
 impl PublicKey {
-    /// Reads a key. `None`: no signature of ours can be verified with it.
+    /// Reads a key. `None`: it works with none of our algorithms.
     pub(crate) fn of(key: JsonWebKey) -> Option<Self> {
         let is_for_signatures = key
             .purpose
@@ -77,7 +77,7 @@ impl PublicKey {
         })
     }
 
-    /// Returns true if signatures of an algorithm can be this key's.
+    /// Returns true if this key can make signatures with an algorithm.
     pub(crate) fn fits(&self, algorithm: SignatureAlgorithm) -> bool {
         self.algorithm.is_none_or(|own| own == algorithm) && self.material.fits(algorithm)
     }
@@ -135,7 +135,7 @@ impl KeyMaterial {
     }
 }
 
-/// Returns how an RSA key verifies. `None`: the algorithm is for other keys.
+/// Returns how an RSA key verifies. `None`: the algorithm is not for RSA keys.
 fn rsa_parameters(algorithm: SignatureAlgorithm) -> Option<&'static RsaParameters> {
     match algorithm {
         SignatureAlgorithm::Rs256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
@@ -175,7 +175,7 @@ fn decode(member: Option<&str>) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(member?).ok()
 }
 
-/// Removes zeros at the start, which some issuers write and the library refuses.
+/// Removes zeros at the start, which some issuers write but the library refuses.
 fn without_zeros(number: Vec<u8>) -> Vec<u8> {
     number.into_iter().skip_while(|byte| *byte == 0).collect()
 }

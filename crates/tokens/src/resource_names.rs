@@ -1,24 +1,24 @@
-//! Resources that the endpoints are for OAuth (RFC 9728).
+//! OAuth resource names of the endpoints (RFC 9728).
 //!
-//! Owns their identifiers, the addresses of their metadata, and which endpoint an audience means.
-//! Does not know which endpoints exist. Invariant: the answer is the same for every name that an
-//! endpoint can have, so nobody learns which do exist.
+//! Owns their identifiers, the addresses of their metadata, and the endpoint that an audience
+//! means. Does not know which endpoints exist. Invariant: every name that an endpoint could have
+//! gets the same answer, so nobody learns which ones exist.
 
 use serde::Serialize;
 use url::Url;
 
 /// Path of metadata.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
-/// Path of the endpoint over everything. Others are below it.
+/// Path of the endpoint for all servers. Others are below it.
 const ENDPOINT: &str = "/mcp";
-/// Longest name of an endpoint.
+/// Maximum length of an endpoint's name.
 const NAME_MAX: usize = 64;
 
 /// Names of the endpoints as resources, all below one URL.
 #[derive(Clone, Debug)]
 pub(crate) struct ResourceNames {
     public_url: Url,
-    /// Path of that URL, without a slash at its end.
+    /// Path of that URL, without a trailing slash.
     base: String,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct ResourceDocument {
 }
 
 impl ResourceDocument {
-    /// Creates the metadata of a resource. `scope` is the one that all issuers have.
+    /// Creates the metadata of a resource. `scope` is the one that all issuers share.
     pub(crate) fn new(
         resource: String,
         authorization_servers: Vec<String>,
@@ -57,8 +57,8 @@ impl ResourceNames {
         }
     }
 
-    /// Returns the identifier of an endpoint: its URL. The empty name is the endpoint over
-    /// everything.
+    /// Returns the identifier of an endpoint: its URL. The empty name is the endpoint for all
+    /// servers.
     pub(crate) fn identifier(&self, endpoint: &str) -> String {
         let origin = self.public_url.origin().ascii_serialization();
         format!("{origin}{}", self.path(endpoint))
@@ -78,8 +78,8 @@ impl ResourceNames {
         endpoint_below(below)
     }
 
-    /// Finds the endpoint that an audience means. Scheme and host are compared without case, and
-    /// the default port, a slash at the end and a query make no difference.
+    /// Finds the endpoint that an audience means. Case in the scheme and host, the default port, a
+    /// trailing slash and a query make no difference.
     pub(crate) fn endpoint_of(&self, audience: &str) -> Option<String> {
         let url = Url::parse(audience).ok()?;
         let is_plain =
@@ -92,7 +92,7 @@ impl ResourceNames {
         endpoint_below(path.strip_prefix(&self.base)?)
     }
 
-    /// Returns true if a Host value names the host of the public URL, at whatever port.
+    /// Returns true if a Host value names the host of the public URL, on any port.
     pub(crate) fn is_own_host(&self, value: &str) -> bool {
         // The colons of an IPv6 address are in brackets.
         let port = value
@@ -112,7 +112,7 @@ impl ResourceNames {
     }
 }
 
-/// Returns the endpoint at a path, which is empty for the endpoint over everything.
+/// Returns the endpoint at a path, which is empty for the endpoint for all servers.
 fn endpoint_below(path: &str) -> Option<String> {
     match path.strip_prefix(ENDPOINT)? {
         "" => Some(String::new()),
@@ -123,7 +123,7 @@ fn endpoint_below(path: &str) -> Option<String> {
     }
 }
 
-/// Returns true if an endpoint can have a name. The empty name is the endpoint over everything.
+/// Returns true if an endpoint can have a name. The empty name is the endpoint for all servers.
 pub(crate) fn is_endpoint_name(name: &str) -> bool {
     name.len() <= NAME_MAX
         && name
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_has_an_identifier_and_a_place_for_its_metadata() {
+    fn an_endpoint_has_an_identifier_and_a_metadata_url() {
         for (url, endpoint, identifier, metadata) in [
             (
                 "https://Mcp.Example.com",

@@ -1,7 +1,7 @@
-//! Roles of people, by the claims of their tokens.
+//! Role matching by the claims in people's tokens.
 //!
-//! Owns which roles fit. Does not know what a role may use (`moongate_access`). Invariant: a role
-//! is for the people of one issuer, whatever another issuer says about its own.
+//! Owns which roles match. Does not know what a role may use (`moongate_access`). Invariant: a role
+//! applies only to people of its issuer, whatever another issuer claims.
 
 use moongate_access::auth::RoleMatch;
 
@@ -13,7 +13,7 @@ const GROUPS: &str = "groups";
 /// Claims of guests that their tenant vouches for: groups, and app roles.
 const GUEST_CLAIMS: [&str; 2] = [GROUPS, "roles"];
 
-/// Returns the names of the roles that fit a token of an issuer.
+/// Returns the names of the roles that match an issuer's token.
 pub(crate) fn roles_of<'a>(
     matches: &'a [RoleMatch],
     issuer: &str,
@@ -32,14 +32,14 @@ pub(crate) fn lacks_matched_groups(matches: &[RoleMatch], issuer: &str, claims: 
     lacks_groups(claims) && own.any(|role| role.claims.contains_key(GROUPS))
 }
 
-/// Returns true if all parts of a match fit. In one part, any value will do.
+/// Returns true if every part of a match holds, each by any of its values.
 fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
     let is_guest = is_guest(claims, &role.issuer);
     // Whoever may invite guests must not decide who may use the gateway.
     if role.anyone {
         return !is_guest;
     }
-    // Fails closed: a match without parts is for nobody.
+    // Fails closed: a match without parts matches nobody.
     if role.claims.is_empty() && role.emails.is_none() {
         return false;
     }
@@ -55,7 +55,7 @@ fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
     fit_claims && fits_email
 }
 
-/// Compares an address. Its domain is compared without case.
+/// Compares an address, ignoring case in its domain.
 fn fits_email(pattern: &str, email: &str) -> bool {
     let (Some((name, domain)), Some((own_name, own_domain))) =
         (pattern.rsplit_once('@'), email.rsplit_once('@'))
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_hold_and_in_each_any_value() {
+    fn every_part_must_hold_by_any_of_its_values() {
         let role = role(
             &[("groups", &["a", "b"]), ("realm.roles", &["admin"])],
             &["*@Example.com", "bob@other.test"],

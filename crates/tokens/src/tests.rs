@@ -1,4 +1,4 @@
-//! Tests of whole tokens, which real keys have signed.
+//! Tests of complete tokens, signed with real keys.
 
 mod method;
 mod signed_token;

@@ -1,7 +1,7 @@
 //! Reasons to refuse a token.
 //!
-//! Owns their words for the operator's log. Does not answer clients. Invariant: no text of a token
-//! is in a reason, because whoever sends one could write into the log.
+//! Owns their words for the operator's log. Does not answer clients. Invariant: a reason never
+//! contains text from a token, because its sender could write into the log.
 
 use moongate_access::auth::AuthError;
 
@@ -18,15 +18,15 @@ pub(crate) enum TokenFault {
     Issuer,
     /// `alg` that the issuer must not use.
     Algorithm,
-    /// No key that fits.
+    /// No matching key.
     UnknownKey,
     /// Signature that no key made.
     Signature,
     /// `exp` that is missing.
     NoExpiry,
-    /// `exp` that has passed.
+    /// `exp` in the past.
     Expired,
-    /// `nbf` that has not come.
+    /// `nbf` in the future.
     NotYet,
     /// `sub` that is missing.
     NoSubject,
@@ -47,7 +47,7 @@ impl TokenFault {
             TokenFault::Malformed => "malformed token",
             TokenFault::Type => "not an access token",
             TokenFault::Extension => "token with an unknown extension",
-            TokenFault::Issuer => "token of an unknown issuer",
+            TokenFault::Issuer => "token from an unknown issuer",
             TokenFault::Algorithm => "token with a refused algorithm",
             TokenFault::UnknownKey => "token signed with an unknown key",
             TokenFault::Signature => "token with a bad signature",

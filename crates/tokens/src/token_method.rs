@@ -1,8 +1,8 @@
-//! Access tokens as a method of authentication.
+//! Authentication by access tokens.
 //!
 //! Owns the steps from a request's token to a principal. Does not check the token itself
-//! (`verify.rs`). Invariant: a client learns nothing of why a token was refused, unless the token
-//! is good and lacks a right.
+//! (`verify.rs`). Invariant: a client does not learn why a token was refused, unless the token is
+//! valid but lacks a right.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(crate) struct TokenMethod {
     pub(crate) person_key: Arc<PersonKey>,
 }
 
-/// Refusal of a token, with the issuer whose other keys might make it good.
+/// Refused token, with the issuer whose newer keys might verify it.
 struct RefusedToken<'a> {
     fault: TokenFault,
     issuer: Option<&'a TrustedIssuer>,
@@ -89,7 +89,7 @@ impl TokenMethod {
         Ok((issuer, verified))
     }
 
-    /// Returns the identity that a good token proves.
+    /// Returns the identity that a valid token proves.
     fn admit(
         &self,
         issuer: &TrustedIssuer,
@@ -112,9 +112,9 @@ impl TokenMethod {
             .principals
             .role_sets()
             .intern(&roles)
-            .ok_or(AuthError::Unavailable("too many sets of roles"))?;
+            .ok_or(AuthError::Unavailable("too many role sets"))?;
         let secret = self.person_key.secret_of(&token.mark);
-        // The person stays until the last of their tokens ends.
+        // The person stays until the last of their tokens expires.
         let expires = self
             .principals
             .expiry_of(&token.mark)
@@ -151,7 +151,7 @@ impl Authenticator for TokenMethod {
         headers: &HeaderMap,
         endpoint: &str,
     ) -> Result<ProvenIdentity, AuthRefusal> {
-        // What is not a token may be a key.
+        // Anything else may be an API key.
         let token = bearer(headers).ok().flatten();
         let token = token
             .filter(|text| looks_like_token(text))
@@ -159,7 +159,7 @@ impl Authenticator for TokenMethod {
         match self.verify(token, endpoint) {
             Ok((issuer, verified)) => Ok(self.admit(issuer, &verified)?),
             Err(RefusedToken { fault, issuer }) => {
-                // A fetch that would not start is nothing to wait for.
+                // Without a new fetch, waiting would not help.
                 let keys = issuer
                     .map(|issuer| issuer.keys.clone())
                     .filter(|keys| keys.may_fetch());
@@ -183,7 +183,7 @@ impl Authenticator for TokenMethod {
     }
 
     fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
-        // Under another allowed host, clients go on with keys.
+        // Under another allowed host, clients use keys.
         if !self.resources.is_own_host(host?) || !is_endpoint_name(endpoint) {
             return None;
         }
@@ -211,8 +211,8 @@ impl Authenticator for TokenMethod {
     }
 }
 
-/// Returns the scope that the tokens of all issuers need. `None`: it depends on the issuer, and a
-/// client that asked one for another's scope would be refused.
+/// Returns the scope that the tokens of all issuers need. `None`: issuers differ, and one would
+/// refuse a client that asks for another's scope.
 pub(crate) fn common_scope(issuers: &[TokenIssuer]) -> Option<&str> {
     let (first, others) = issuers.split_first()?;
     others

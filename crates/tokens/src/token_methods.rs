@@ -1,7 +1,7 @@
-//! Methods for the tokens of a config, before and after a reload.
+//! Access token methods of a config, before and after a reload.
 //!
 //! Owns the keys of the issuers, which outlive a reload. Does not verify tokens (`verify.rs`).
-//! Invariant: without an issuer in the config there is no method, so nothing of OAuth shows.
+//! Invariant: without an issuer in the config, no method exists and no OAuth metadata is served.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,16 +21,16 @@ use crate::token_method::{TokenMethod, TrustedIssuer, common_scope};
 
 /// Source of the method for access tokens.
 pub struct TokenMethods {
-    /// Listeners of this gateway, which are never fetched.
+    /// Listeners of this gateway, which are never fetched from.
     own: Vec<SocketAddr>,
     person_key: Arc<PersonKey>,
-    /// Keys that a method uses.
+    /// Keys in use by a method.
     keys: Mutex<HashMap<Url, Weak<IssuerKeys>>>,
 }
 
 impl TokenMethods {
     /// Creates the source for a gateway with listeners at these addresses. People's secrets are
-    /// made from `secret`, which must be the same after a restart.
+    /// derived from `secret`, which must survive a restart.
     pub fn new(own: Vec<SocketAddr>, secret: &[u8; 32]) -> Self {
         TokenMethods {
             own,
@@ -59,14 +59,14 @@ impl TokenMethods {
         }
     }
 
-    /// Returns the keys at a URL, those that are in use if there are any.
+    /// Returns the keys at a URL, and reuses those that a method already has.
     fn keys_at(&self, url: &Url) -> Arc<IssuerKeys> {
         let mut keys = self.keys.lock();
         if let Some(known) = keys.get(url).and_then(Weak::upgrade) {
             return known;
         }
         keys.retain(|_, known| known.strong_count() > 0);
-        // The URL is the operator's, so it may be private, and needs no TLS.
+        // The operator chose the URL, so it may be private, and needs no TLS.
         let rules = FetchRules {
             origins: vec![url.origin()],
             hosts: Vec::new(),

@@ -1,8 +1,8 @@
-//! Checks of a token, one after the other.
+//! Token checks, in order.
 //!
-//! Owns every reason to refuse a token, but for its key. Does not fetch keys or know roles.
-//! Invariant: claims are read for a decision only after the signature was found good, except for
-//! the issuer, which says whose key that has to be.
+//! Owns every reason to refuse a token, except for its key. Does not fetch keys or know roles.
+//! Invariant: no claim affects a decision before the signature is verified, except for the issuer,
+//! which determines the key.
 
 use jiff::Timestamp;
 use moongate_access::auth::{SignatureAlgorithm, TokenIssuer};
@@ -16,21 +16,21 @@ use crate::resource_names::ResourceNames;
 use crate::token_fault::TokenFault;
 use crate::token_subject::{TokenSubject, verified_email};
 
-/// Difference of clocks that is allowed, in seconds.
+/// Allowed clock difference, in seconds.
 const SKEW: i64 = 30;
-/// Values of `typ` that an access token may have, apart from none (RFC 9068, section 4).
+/// Values of `typ` that an access token may have, if it has any (RFC 9068, section 4).
 const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 /// Claims of ID tokens (OpenID Connect Core 1.0, sections 2 and 3.3.2.11).
 const ID_TOKEN_CLAIMS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
 
-/// Token that is good for the endpoint that was called.
+/// Token that is valid for the called endpoint.
 #[derive(Debug)]
 pub(crate) struct VerifiedToken {
     /// Identity of its subject.
     pub(crate) mark: PrincipalKey,
-    /// Name of its subject, for logs.
+    /// Subject's name, for logs.
     pub(crate) name: String,
-    /// Time from which it is refused.
+    /// Time at which it expires.
     pub(crate) expires: Timestamp,
     /// True if it has the scope that the issuer's tokens need.
     pub(crate) has_scope: bool,
@@ -44,7 +44,7 @@ pub(crate) struct TokenHeader<'a> {
     kid: Option<&'a str>,
 }
 
-/// Call that a token comes with.
+/// Context in which a token is used.
 pub(crate) struct TokenUse<'a> {
     /// Names of all endpoints.
     pub(crate) resources: &'a ResourceNames,
@@ -54,7 +54,7 @@ pub(crate) struct TokenUse<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Checks the header of a token. `jku`, `jwk` and `x5u` are not read, because whoever sends the
+/// Checks the header of a token. `jku`, `jwk` and `x5u` are not read, because the sender of the
 /// token wrote them.
 pub(crate) fn check_header<'a>(
     header: &'a ClaimSet,
@@ -100,13 +100,13 @@ pub(crate) fn check_signature(
         .any(|key| key.verifies(header.algorithm, message, &token.signature));
     match (is_good, header.kid) {
         (true, _) => Ok(()),
-        // The key may be new. With a name, a new key would have another one.
+        // The key may be new. If the token names its key, a new key would have another name.
         (false, None) => Err(TokenFault::UnknownKey),
         (false, Some(_)) => Err(TokenFault::Signature),
     }
 }
 
-/// Checks the claims of a token whose signature is good.
+/// Checks the claims of a token whose signature is valid.
 pub(crate) fn check_claims(
     claims: ClaimSet,
     issuer: &TokenIssuer,
@@ -119,7 +119,7 @@ pub(crate) fn check_claims(
     if ID_TOKEN_CLAIMS.iter().any(|name| claims.has(name)) {
         return Err(TokenFault::IdToken);
     }
-    // RFC 7800: such a token counts only together with a proof, which nothing here checks.
+    // RFC 7800: such a token is valid only with a proof, which nothing here checks.
     if claims.has("cnf") {
         return Err(TokenFault::Bound);
     }
@@ -146,7 +146,7 @@ pub(crate) fn check_claims(
     })
 }
 
-/// Checks the times of a token. Returns the one from which it is refused.
+/// Checks the times of a token. Returns the time at which it expires.
 fn check_times(claims: &ClaimSet, now: Timestamp) -> Result<Timestamp, TokenFault> {
     let expires = claims.number("exp").ok_or(TokenFault::NoExpiry)?;
     let end = expires.saturating_add(SKEW);
@@ -161,7 +161,7 @@ fn check_times(claims: &ClaimSet, now: Timestamp) -> Result<Timestamp, TokenFaul
     if !has_begun {
         return Err(TokenFault::NotYet);
     }
-    // A time that no calendar has is as good as the last one.
+    // A time beyond the calendar counts as its end.
     Ok(Timestamp::from_second(end).unwrap_or(Timestamp::MAX))
 }
 

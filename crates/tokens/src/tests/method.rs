@@ -1,4 +1,4 @@
-//! The method of authentication, with keys that it fetched.
+//! Tests of the authentication method, with keys that it fetched.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ async fn authenticate(methods: &AuthMethods, token: &str) -> Result<String, Auth
 }
 
 #[tokio::test]
-async fn a_good_token_is_its_person_and_what_it_lacks_is_said() {
+async fn a_valid_token_proves_its_person_and_a_missing_right_is_named() {
     let secrets = IssuerSecrets::new();
     let methods = methods(&settings(serve_keys(secrets.key_set()).await));
     let staff = secrets.sign(HEADER, &claims_with(r#","groups":["staff"]"#));
@@ -119,7 +119,7 @@ async fn a_good_token_is_its_person_and_what_it_lacks_is_said() {
         authenticate(&methods, &without_scope).await,
         Err(AuthError::Forbidden(LackedRight::Scope))
     );
-    // The same token opens no other endpoint, though the connection has just proved it.
+    // The same token opens no other endpoint, although the connection has just verified it.
     let mut cached = None;
     let headers = sent(&staff);
     assert!(
@@ -158,7 +158,7 @@ async fn every_refusal_looks_the_same_and_only_unknown_keys_cause_a_fetch() {
 }
 
 #[tokio::test]
-async fn nothing_of_oauth_shows_at_another_host_or_without_an_issuer() {
+async fn no_oauth_metadata_is_served_at_another_host_or_without_an_issuer() {
     let settings = settings(Url::parse("http://127.0.0.1:9/keys").unwrap());
     let with_issuer = methods(&settings);
     let path = "/.well-known/oauth-protected-resource/mcp";

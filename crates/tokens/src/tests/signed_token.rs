@@ -1,4 +1,4 @@
-//! Tokens that a test signs, and the key set of their issuer.
+//! Tokens that tests sign, and their issuer's key set.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -14,7 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 pub(super) const ISSUER: &str = "https://login.test";
 /// URL that clients see.
 pub(super) const PUBLIC_URL: &str = "https://mcp.test";
-/// Resource of the endpoint over everything.
+/// Resource of the endpoint for all servers.
 pub(super) const RESOURCE: &str = "https://mcp.test/mcp";
 
 /// Private keys of the issuer, one of each type.
@@ -34,7 +34,7 @@ fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Returns the JSON Web Key of a point, which has a byte for its form in front.
+/// Returns the JSON Web Key of a point, whose first byte gives its form.
 fn point_key(key: &EcdsaKeyPair, curve: &str, kid: &str) -> String {
     let point: &[u8] = key.public_key().as_ref();
     let (x, y) = point[1..].split_at(point.len() / 2);
@@ -68,14 +68,14 @@ impl IssuerSecrets {
             ),
             format!(
                 r#"{{"kty":"RSA","kid":"rsa","use":"sig","n":"{}","e":"AQAB"}}"#,
-                // DER of a modulus of 2048 bits, which comes after the heads of two types.
+                // DER of a modulus of 2048 bits, which follows the headers of two types.
                 encode(&rsa[9..265])
             ),
         ];
         format!(r#"{{"keys":[{}]}}"#, keys.join(","))
     }
 
-    /// Signs a token by the algorithm that its header names.
+    /// Signs a token with the algorithm that its header names.
     pub(super) fn sign(&self, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", encode(header), encode(claims));
         let signature = self.signature_of(header, signed.as_bytes());
@@ -107,7 +107,7 @@ impl IssuerSecrets {
     }
 }
 
-/// Claims of a good token, with more members at the end.
+/// Claims of a valid token, with extra members at the end.
 pub(super) fn claims_with(more: &str) -> String {
     let expires = jiff::Timestamp::now().as_second() + 600;
     format!(
@@ -115,7 +115,7 @@ pub(super) fn claims_with(more: &str) -> String {
     )
 }
 
-/// Claims of a good token where one part of the text is another.
+/// Claims of a valid token, with one part of the text replaced.
 pub(super) fn claims_replacing(part: &str, other: &str) -> String {
     let claims = claims_with("");
     assert!(claims.contains(part), "{part}");

@@ -1,4 +1,4 @@
-//! Tokens that are refused, each with its reason, and tokens that are good.
+//! Refused tokens, each with its reason, and valid tokens.
 
 use moongate_access::auth::{SignatureAlgorithm, TokenIssuer};
 use url::Url;
@@ -30,7 +30,7 @@ fn issuer() -> TokenIssuer {
     }
 }
 
-/// Issuer with its keys, to which tokens come at one endpoint.
+/// Issuer with its keys, and one endpoint that tokens are sent to.
 struct Fixture {
     secrets: IssuerSecrets,
     keys: JwkSet,
@@ -85,7 +85,7 @@ fn good_tokens_of_each_algorithm_pass() {
         r#"{"alg":"ES384","kid":"es384"}"#,
         r#"{"alg":"EdDSA","kid":"eddsa"}"#,
         r#"{"alg":"PS512","kid":"rsa"}"#,
-        // Whoever sends a token wrote these, so they lead nowhere.
+        // The sender of a token wrote these, so they are ignored.
         r#"{"alg":"ES256","kid":"es256","jku":"https://evil.test/keys","x5u":"https://evil.test/","jwk":{"kty":"oct","k":"AA"}}"#,
     ] {
         assert_eq!(fixture.fault(header, &claims()), None, "{header}");
@@ -136,7 +136,7 @@ fn headers_that_ask_for_something_else_are_refused() {
             TokenFault::Type,
         ),
         (r#"{"alg":"ES256","kid":"other"}"#, TokenFault::UnknownKey),
-        // The key is there, but it is of another type.
+        // The key exists, but it has another type.
         (r#"{"alg":"ES256","kid":"rsa"}"#, TokenFault::UnknownKey),
         (r#"{"alg":"PS512","kid":"es256"}"#, TokenFault::UnknownKey),
         (r#"{"alg":"ES384","kid":"es256"}"#, TokenFault::UnknownKey),
@@ -169,7 +169,7 @@ fn a_signature_is_over_the_text_and_by_the_issuer() {
             "{text}"
         );
     }
-    // Without a name the key may be a new one, so the keys are fetched before it is refused.
+    // Without a name, the key may be new, so the keys are fetched before the token is refused.
     let unnamed = foreign.sign(r#"{"alg":"ES256"}"#, &claims());
     assert_eq!(
         fixture.verify(&unnamed).unwrap_err(),
@@ -178,7 +178,7 @@ fn a_signature_is_over_the_text_and_by_the_issuer() {
 }
 
 #[test]
-fn claims_that_do_not_fit_are_refused() {
+fn claims_that_do_not_match_are_refused() {
     let fixture = Fixture::new();
     let issuer = format!(r#""iss":"{ISSUER}""#);
     let audience = format!(r#""aud":"{RESOURCE}""#);
