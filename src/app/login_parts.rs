@@ -1,5 +1,5 @@
-//! Parts of a login that the config does not describe. Owns no login itself. Invariant: the default
-//! adds nothing to the config.
+//! Parts of a login that the config does not describe. Owns only the parts, not the login.
+//! Invariant: the default adds nothing to the config.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use moongate_listener::PeopleRoutes;
 use moongate_oauth::LoginDirectory;
 use moongate_transport::credential_source::CredentialDirectory;
 
-/// Parts of a login that the config does not describe. There are none by default.
+/// Parts of a login that the config does not describe. By default, there are none.
 #[derive(Default)]
 pub struct LoginParts {
-    /// Principals, in which the methods intern theirs.
+    /// Principals, among which the methods intern theirs.
     pub principals: Arc<PrincipalTable>,
-    /// Methods of authentication, which are asked before the keys of the config.
+    /// Authentication methods, which are tried before the keys in the config.
     pub methods: Vec<Arc<dyn Authenticator>>,
     /// Routes for people on the clients' listeners.
     pub people: PeopleRoutes,
-    /// Credentials towards servers that the config does not have.
+    /// Credentials for servers that are not in the config.
     pub credentials: Option<Arc<dyn CredentialDirectory>>,
 }
 
@@ -31,7 +31,7 @@ impl LoginParts {
     }
 
     /// Adds the logins of a plan's servers, unless the credentials come from elsewhere. `own` are
-    /// the addresses of the gateway's listeners.
+    /// the gateway's listener addresses.
     pub(super) async fn with_logins_of(
         self,
         plan: &Plan,

@@ -1,7 +1,7 @@
-//! Logins that operators start and end, on the page or over the API.
+//! Logins that operators start and end on the page or over the API.
 //!
 //! Owns the order of their steps, and the reasons to refuse one. Does not log in
-//! (`moongate_oauth`). Invariant: nothing is written before a login at another domain is confirmed.
+//! (`moongate_oauth`). Invariant: nothing is written before a login on another domain is confirmed.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::{ConnectIdentity, ServerSettings, UpstreamRuntime, open_connection};
 
-/// Longest time for a server to ask for a login.
+/// Maximum time for a server to ask for a login.
 const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Logins at the servers of a running gateway.
@@ -35,11 +35,11 @@ pub(super) struct GatewayLogins {
     logins: Option<Arc<LoginDirectory>>,
     /// Address that browsers come back to, without the path.
     redirect_base: Option<Url>,
-    /// Runtime of connections without credentials, to which servers answer with their challenge.
+    /// Runtime of connections without credentials, which servers answer with their challenge.
     anonymous: UpstreamRuntime,
 }
 
-/// Login that an operator starts or ends, with what that takes.
+/// Login that an operator starts or ends, with everything it needs.
 struct LoginTask<'a> {
     logins: &'a LoginDirectory,
     folder: &'a LoginFolder,
@@ -55,13 +55,13 @@ enum ServerAccess {
 }
 
 impl GatewayLogins {
-    /// Creates them for a gateway whose browsers come back to this address.
+    /// Creates the logins of a gateway that browsers come back to at this address.
     pub(super) fn new(targets: &ReloadTargets, redirect_base: Option<Url>) -> Self {
         GatewayLogins {
             gateway: targets.gateway.clone(),
             logins: targets.logins.clone(),
             redirect_base,
-            // Separate metrics: a question about a login isn't the server's own connection.
+            // Separate metrics, because a check for a login isn't the server's own connection.
             anonymous: UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()),
         }
     }
@@ -76,14 +76,14 @@ impl GatewayLogins {
             ServerAuth::OAuth(settings) => settings,
             ServerAuth::Command(_) => {
                 return Err(no_login(format!(
-                    "{server} gets its credential from a command (servers.{server}.auth), so there \
-                     is nothing to sign in to"
+                    "{server} gets its credential from a command (servers.{server}.auth), so it \
+                     needs no sign-in"
                 )));
             }
             ServerAuth::ClientCredentials(_) => {
                 return Err(no_login(format!(
-                    "{server} gets its tokens without a person (servers.{server}.auth), so there \
-                     is nothing to sign in to"
+                    "{server} gets its tokens without a person (servers.{server}.auth), so it \
+                     needs no sign-in"
                 )));
             }
         };
@@ -101,7 +101,7 @@ impl GatewayLogins {
         })
     }
 
-    /// Explains why there is no login at a server.
+    /// Explains why a server cannot be logged in to.
     fn refuse_server(&self, server: &str) -> LoginRefusal {
         let disabled = self.gateway.disabled();
         if disabled.iter().any(|entry| entry.name == server) {
@@ -185,7 +185,7 @@ impl GatewayLogins {
         })
     }
 
-    /// Asks a server without a credential, for its challenge.
+    /// Connects to a server without a credential, to get its challenge.
     async fn ask_access(&self, server: &str) -> Result<ServerAccess, LoginRefusal> {
         let Some(settings) = self.settings(server) else {
             return Err(self.refuse_server(server));
@@ -210,7 +210,7 @@ impl GatewayLogins {
             }
             // A server may quote what it was sent.
             Err(error) => Err(failed(logs::redact(&format!(
-                "{server} was asked for its login, but does not answer: {error}"
+                "{server} did not answer when it was asked for its login: {error}"
             )))),
         }
     }
@@ -227,8 +227,8 @@ impl GatewayLogins {
             LogoutOutcome::Revoked => LogoutReport::Revoked { server },
             LogoutOutcome::Forgotten => {
                 let message = format!(
-                    "Signed out of {server} here, but the login was not revoked: end it in your \
-                     account there, too."
+                    "Signed out of {server} here, but the login was not revoked there: revoke it \
+                     in your account."
                 );
                 LogoutReport::Forgotten { server, message }
             }
@@ -241,7 +241,7 @@ impl LoginControl for GatewayLogins {
     fn login(&self, server: &str) -> Option<LoginView> {
         let logins = self.logins.as_ref()?;
         if logins.folder().is_none() {
-            // A folder that cannot be used is a problem to show, and none at all is a choice.
+            // An unusable folder is a problem to show, but having no folder is a choice.
             logins.folder_problem()?;
         }
         let ServerAuth::OAuth(_) = logins.settings_of(server)?.auth else {
@@ -291,7 +291,7 @@ fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
 }
 
-/// Does something in the folder, on a thread that may block.
+/// Runs a folder operation on a thread that may block.
 async fn in_folder<T: Send + 'static>(
     folder: &LoginFolder,
     work: impl FnOnce(&LoginFolder) -> Result<T, FolderError> + Send + 'static,

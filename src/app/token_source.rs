@@ -1,8 +1,8 @@
-//! Methods of authentication of a running gateway, access tokens included.
+//! Authentication methods of a running gateway, including access tokens.
 //!
-//! Owns the secret from which people's handles are marked. Does not verify tokens
-//! (`moongate_tokens`). Invariant: without a folder for secrets the gateway starts, and what people
-//! have open ends with the process.
+//! Owns the secret that marks people's handles. Does not verify tokens (`moongate_tokens`).
+//! Invariant: without a folder for secrets, the gateway still starts, but whatever people have open
+//! ends with the process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ async fn open_token_source(plan: &Plan, own: Vec<SocketAddr>) -> Arc<TokenMethod
     let folder = plan.login_folder.clone().filter(|_| is_needed);
     let secret = match folder {
         Some(folder) => person_secret(folder).await,
-        // Issuers that a reload adds get a secret that lasts with the next start.
+        // Issuers that a reload adds get a lasting secret at the next start.
         None => None,
     };
     let secret = secret.unwrap_or_else(moongate_random::random_bytes);

@@ -1,4 +1,4 @@
-//! `moongate login`: logs in to servers with the browser. Owns its flags, its order and its words.
+//! `moongate login`: logs in to servers with the browser. Owns its flags, its order and its texts.
 //!
 //! Does not speak OAuth (`moongate_oauth`) or wait (`login/wait.rs`). Invariant: it prints no token
 //! and no code, and it works with and without a running gateway.
@@ -54,13 +54,13 @@ const TOGETHER_MAX: usize = 8;
 /// Flags of `login`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoginArgs {
-    /// The servers' names in the config; omit them to log in to all that need it
+    /// The servers' names in the config; omit them to log in to all servers that need it
     #[arg(value_name = "SERVER")]
     servers: Vec<String>,
     /// Log in to this URL instead, for `moongate stdio --url URL`
     #[arg(long, value_name = "URL", conflicts_with = "servers")]
     url: Option<String>,
-    /// Do not ask before a login at another site than the server's
+    /// Do not ask before a login on a different site from the server
     #[arg(long, short = 'y')]
     yes: bool,
     /// Print the address without opening a browser
@@ -80,7 +80,7 @@ pub fn run(args: &LoginArgs) -> ExitCode {
     };
     // No signal is caught: Ctrl-C ends the process at once.
     let end = runtime.block_on(log_in(args));
-    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next
+    // A blocking read of stdin cannot be cancelled, so dropping the runtime would wait for the next
     // line.
     runtime.shutdown_background();
     match end {
@@ -90,7 +90,7 @@ pub fn run(args: &LoginArgs) -> ExitCode {
 }
 
 async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
-    // What is worth knowing is printed.
+    // The command prints what is worth knowing.
     logs::start("off", false);
     let plan = match load_plan(args) {
         Ok(plan) => plan,
@@ -131,7 +131,7 @@ async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
     };
     let mut code = ExitCode::SUCCESS;
     for server in servers {
-        // One after the other: each needs the person, and may need the same port.
+        // One after the other, because each needs the person, and may need the same port.
         match command.log_in_to(server).await {
             Ok(LoginEnd::Done) => {}
             Ok(LoginEnd::Unfinished) => code = ExitCode::FAILURE,
@@ -142,7 +142,7 @@ async fn log_in(args: &LoginArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    // A check of a server may have started a renewal, which the end of the process would lose.
+    // Checking a server may have started a renewal, which would be lost if the process exited now.
     logins.settle().await;
     Ok(code)
 }
@@ -174,7 +174,7 @@ fn load_plan(args: &LoginArgs) -> Result<Plan, ExitCode> {
     Ok(plan)
 }
 
-/// Finds the servers that refuse what they are sent now.
+/// Finds the servers that refuse their current credentials.
 async fn servers_without_login<'a>(
     plan: &'a Plan,
     logins: &Arc<LoginDirectory>,
@@ -208,11 +208,11 @@ async fn servers_without_login<'a>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoginEnd {
     Done,
-    /// The person has to go on, and was told how.
+    /// The person has to continue, and has been told how.
     Unfinished,
 }
 
-/// Command for one login after the other.
+/// Command that runs logins one after the other.
 struct LoginCommand<'a> {
     args: &'a LoginArgs,
     plan: &'a Plan,
@@ -222,7 +222,7 @@ struct LoginCommand<'a> {
 }
 
 impl LoginCommand<'_> {
-    /// Logs in to one server, and reports how it is then.
+    /// Logs in to one server, and reports its state afterwards.
     async fn log_in_to(&mut self, settings: &ServerSettings) -> anyhow::Result<LoginEnd> {
         let name = &settings.name;
         let server = self.login_server(settings)?;
@@ -273,17 +273,17 @@ impl LoginCommand<'_> {
         }
         match &settings.connect {
             ConnectTarget::Http { .. } => {
-                bail!("{name} is behind a Unix socket, where there is nothing to log in at")
+                bail!("{name} is behind a Unix socket, where a login is not possible")
             }
             ConnectTarget::Stdio { .. }
             | ConnectTarget::Socket(_)
             | ConnectTarget::Misconfigured { .. } => {
-                bail!("{name} has no `url`, so there is nothing to log in to")
+                bail!("{name} has no `url`, so it cannot be logged in to")
             }
         }
     }
 
-    /// Finds out where the login is.
+    /// Finds where to log in.
     async fn find(
         &self,
         server: &LoginServer,
@@ -328,7 +328,7 @@ impl LoginCommand<'_> {
         }
     }
 
-    /// Asks whether a login at another site than the server's is right.
+    /// Asks whether a login on a different site from the server is intended.
     async fn check_host(&mut self, server: &LoginServer, found: &FoundLogin) -> anyhow::Result<()> {
         print_message(&format!(
             "{} asks for a login at {}.",
@@ -341,7 +341,7 @@ impl LoginCommand<'_> {
         let site = host_of(&server.target.url);
         let question = question_of(site, &found.host(), found.moved_from.as_deref());
         if !can_ask() {
-            bail!("{question} There is no terminal to ask on: pass --yes if this is right");
+            bail!("{question} There is no terminal to ask on: pass --yes if this is intended");
         }
         match self.input.confirm(&question).await? {
             true => Ok(()),
@@ -360,7 +360,7 @@ impl LoginCommand<'_> {
         self.folder.put_pending(&pending)?;
         let known = self.folder.grant_version(&server.target)?;
         let path = pending.client.redirect.path();
-        // Before the browser, which may come back at once.
+        // Before the browser opens, because it may come back at once.
         let mut opened = url.to_string();
         let listener = place.socket.map(|socket| {
             // Other users of this machine see what a browser is started with.
@@ -380,8 +380,8 @@ impl LoginCommand<'_> {
         print_message(&format!("  {url}"));
         if let Some(address) = place.stranger {
             print_message(&format!(
-                "{address} is in use by a program that does not seem to be a gateway, and gets \
-                 the answer."
+                "{address} is in use by a program that does not seem to be a gateway but will \
+                 get the answer."
             ));
         }
         print_message(
@@ -421,12 +421,12 @@ impl LoginCommand<'_> {
     }
 }
 
-/// Returns the question whether a server may get what a host gives.
+/// Returns the question that asks whether a server may get access from a host.
 fn question_of(site: &str, host: &str, moved_from: Option<&str>) -> String {
-    let question = format!("{site} will get what {host} gives. Continue?");
+    let question = format!("{site} will get the access that {host} grants. Continue?");
     match moved_from {
         Some(before) => {
-            format!("The login before was at {before}, this one is at {host}. {question}")
+            format!("The previous login was at {before}, this one is at {host}. {question}")
         }
         None => question,
     }
@@ -456,7 +456,7 @@ impl ServerAccess {
         matches!(self, ServerAccess::Open)
     }
 
-    /// Returns what a refusal says about the login.
+    /// Returns the challenge of a refusal, if it has one.
     fn challenge(&self) -> Option<BearerChallenge> {
         match self {
             ServerAccess::Open => None,
@@ -478,7 +478,7 @@ async fn find_challenge(settings: &ServerSettings) -> anyhow::Result<ServerAcces
     let opening = moongate_upstream::open_connection(settings, &shared, identity);
     let name = &settings.name;
     let Ok(opened) = timeout(PROBE_TIMEOUT, opening).await else {
-        bail!("{name} gives no answer within {PROBE_TIMEOUT:?}");
+        bail!("{name} did not answer within {PROBE_TIMEOUT:?}");
     };
     match opened {
         Ok(active) => {
@@ -539,12 +539,12 @@ mod tests {
     fn a_question_names_the_hosts_of_a_login_that_has_moved() {
         assert_eq!(
             question_of("mcp.example", "new.example", None),
-            "mcp.example will get what new.example gives. Continue?"
+            "mcp.example will get the access that new.example grants. Continue?"
         );
         assert_eq!(
             question_of("mcp.example", "new.example", Some("old.example")),
-            "The login before was at old.example, this one is at new.example. mcp.example will \
-             get what new.example gives. Continue?"
+            "The previous login was at old.example, this one is at new.example. mcp.example will \
+             get the access that new.example grants. Continue?"
         );
     }
 

@@ -1,6 +1,6 @@
-//! `moongate logout`: ends logins at servers. Owns its flags, its question and its words.
+//! `moongate logout`: ends logins at servers. Owns its flags, its question and its texts.
 //!
-//! Does not revoke (`moongate_oauth`). Invariant: it ends no login that another config may use
+//! Does not revoke (`moongate_oauth`). Invariant: it never ends a login that another config may use
 //! without a yes.
 
 use std::path::PathBuf;
@@ -27,10 +27,10 @@ pub struct LogoutArgs {
     /// The servers' names in the config
     #[arg(value_name = "SERVER", required_unless_present = "all")]
     servers: Vec<String>,
-    /// End every login in the state folder, also those of other configs
+    /// End every login in the state folder, including those of other configs
     #[arg(long, conflicts_with = "servers")]
     all: bool,
-    /// Do not ask before logins end that another config may use
+    /// Do not ask before ending logins that another config may use
     #[arg(long, short = 'y')]
     yes: bool,
     /// The config with the servers; repeat the flag to let later files override earlier ones
@@ -38,10 +38,10 @@ pub struct LogoutArgs {
     config: Vec<PathBuf>,
 }
 
-/// Ends logins. Returns exit code 0 if they are gone, 1 if one is not, 2 for a server that neither
-/// the config nor a login has.
+/// Ends logins. Returns exit code 0 if they are gone, 1 if one is not, 2 for a server that has
+/// neither an entry in the config nor a login.
 pub async fn run(args: LogoutArgs) -> anyhow::Result<ExitCode> {
-    // What is worth knowing is printed.
+    // The command prints what is worth knowing.
     logs::start("off", false);
     let plan = match moongate_config::load(&load_options(&args.config)) {
         Ok(loaded) => loaded.plan,
@@ -57,7 +57,7 @@ pub async fn run(args: LogoutArgs) -> anyhow::Result<ExitCode> {
     };
     let folder = logins
         .folder()
-        .context("there is no folder that logins are kept in: see `gateway.state_dir`")?;
+        .context("there is no login folder: see `gateway.state_dir`")?;
     if !choice.is_agreed(args.yes)? {
         return Ok(ExitCode::FAILURE);
     }
@@ -70,15 +70,14 @@ struct LogoutChoice {
     targets: Vec<LoginTarget>,
     /// Servers that cannot have a login.
     without_login: Vec<String>,
-    /// Files that do not open.
+    /// Files that cannot be opened.
     damaged: Vec<PathBuf>,
     /// Question about logins that another config may use.
     question: Option<String>,
 }
 
 impl LogoutChoice {
-    /// Finds the logins that the flags name. The inner error has words for people about a name that
-    /// nothing has.
+    /// Finds the logins that the flags name. The inner error explains a name that is unknown.
     fn make(
         args: &LogoutArgs,
         plan: &Plan,
@@ -129,7 +128,7 @@ impl LogoutChoice {
             .map(|path| format!("  {} (damaged)\n", path.display()))
             .collect();
         let question = format!(
-            "These logins end, for every config with this state folder:\n{}{damaged_lines}\
+            "This ends these logins for every config with this state folder:\n{}{damaged_lines}\
              Log out of all?",
             lines_of(&targets)
         );
@@ -148,7 +147,7 @@ impl LogoutChoice {
             Some(_) if is_sure => Ok(true),
             Some(question) if can_ask() => confirm(question),
             Some(question) => {
-                bail!("{question} There is no terminal to ask on: pass --yes if this is right")
+                bail!("{question} There is no terminal to ask on: pass --yes if this is intended")
             }
         }
     }
@@ -180,7 +179,7 @@ impl LogoutChoice {
         }
         for other in self.others_in(folder) {
             print_message(&format!(
-                "{}: its login for {} stays; `moongate logout --all` ends every login.",
+                "{}: its login for {} remains; `moongate logout --all` ends every login.",
                 other.server,
                 shown_url(&other)
             ));
@@ -188,9 +187,9 @@ impl LogoutChoice {
         code
     }
 
-    /// Finds logins of the same names for other URLs.
+    /// Finds logins with the same names for other URLs.
     fn others_in(&self, folder: &LoginFolder) -> Vec<LoginTarget> {
-        // Only a hint: whatever fails here was reported above.
+        // Only a hint, because whatever fails here was reported above.
         let mut others = folder.stored_logins().unwrap_or_default().targets;
         others.retain(|stored| {
             let is_named = |target: &LoginTarget| target.server == stored.server;
@@ -208,7 +207,7 @@ fn stored_in(folder: Option<&LoginFolder>) -> anyhow::Result<StoredLogins> {
     }
 }
 
-/// Lists logins, one a line.
+/// Lists logins, one per line.
 fn lines_of(targets: &[LoginTarget]) -> String {
     targets
         .iter()
@@ -216,7 +215,7 @@ fn lines_of(targets: &[LoginTarget]) -> String {
         .collect()
 }
 
-/// Returns the URL of a login without its query, which may have a key.
+/// Returns a login's URL without its query, which may contain a key.
 fn shown_url(target: &LoginTarget) -> String {
     let mut url = target.url.clone();
     url.set_query(None);
@@ -231,7 +230,7 @@ struct LogoutServer<'a> {
 }
 
 impl<'a> LogoutServer<'a> {
-    /// Finds a server, which may be disabled. Fails with words for people.
+    /// Finds a server, which may be disabled. Fails with a message for people.
     fn find(plan: &'a Plan, name: &str) -> Result<Self, String> {
         let Some(disabled) = plan.disabled.iter().find(|server| server.name == name) else {
             let server = find_server(plan, name)?;
@@ -246,16 +245,16 @@ impl<'a> LogoutServer<'a> {
                 connect,
             }),
             Some(_) | None => Err(format!(
-                "{name} is disabled, and its URL is not known while it is: run `moongate enable \
-                 {name}` first"
+                "{name} is disabled, and its URL is not known until it is enabled: run \
+                 `moongate enable {name}` first"
             )),
         }
     }
 }
 
 impl LogoutServer<'_> {
-    /// Returns what a login at the server is for. `None`: it has no URL. The login may be from a
-    /// time when the server had another credential.
+    /// Returns the target of a login at the server. `None` if the server has no URL. The login may
+    /// date from a time when the server had another credential.
     fn target(&self) -> Option<LoginTarget> {
         let ConnectTarget::Http { url, .. } = self.connect else {
             return None;
@@ -267,8 +266,8 @@ impl LogoutServer<'_> {
     }
 }
 
-/// True if a URL may have a reference, as those of disabled servers do. The login would be looked
-/// for under another URL than it has. A path has the brace in percent encoding.
+/// True if a URL may contain a reference, as those of disabled servers do. The login would then be
+/// looked up under the wrong URL. In a path, the brace is percent-encoded.
 fn has_reference(connect: &ConnectTarget) -> bool {
     let ConnectTarget::Http { url, .. } = connect else {
         return false;
@@ -283,7 +282,7 @@ async fn log_out_of(
     logins: &LoginDirectory,
     folder: &LoginFolder,
 ) -> anyhow::Result<()> {
-    // Before the logout, which forgets it. A damaged login can go, too.
+    // Before the logout, which forgets it. A damaged login can be removed, too.
     let grant = folder.read_grant(target).unwrap_or_default();
     let issuer = grant.map_or_else(|| target.url.clone(), |grant| grant.issuer);
     let outcome = log_out(logins.fetcher(), folder, target).await?;
@@ -292,13 +291,13 @@ async fn log_out_of(
     Ok(())
 }
 
-/// Describes a logout. `host` is that of the authorization server.
+/// Describes a logout. `host` is the authorization server's.
 fn describe_outcome(server: &str, outcome: LogoutOutcome, host: &str) -> String {
     match outcome {
         LogoutOutcome::NotLoggedIn => format!("{server}: not logged in."),
         LogoutOutcome::Revoked => format!("Logged out of {server}."),
         LogoutOutcome::Forgotten => {
-            format!("{server}: the login is forgotten here, but {host} did not revoke it.")
+            format!("{server}: the login was deleted here, but {host} did not revoke it.")
         }
     }
 }
@@ -350,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Folder with logins of these servers.
+    /// Folder with logins for these servers.
     fn folder_with(targets: &[LoginTarget]) -> (tempfile::TempDir, LoginFolder) {
         let dir = tempfile::tempdir().unwrap();
         let folder = LoginFolder::open(dir.path()).unwrap();
@@ -409,7 +408,7 @@ mod tests {
             (LogoutOutcome::Revoked, "Logged out of linear."),
             (
                 LogoutOutcome::Forgotten,
-                "linear: the login is forgotten here, but mcp.linear.app did not revoke it.",
+                "linear: the login was deleted here, but mcp.linear.app did not revoke it.",
             ),
         ] {
             let found = describe_outcome("linear", outcome, "mcp.linear.app");

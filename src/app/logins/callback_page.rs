@@ -1,7 +1,8 @@
-//! Page on which a login ends in the browser.
+//! Browser page on which a login ends.
 //!
-//! Owns its words, its HTML and its headers. Does not finish the login. Invariant: the page runs
-//! nothing, loads nothing and leads nowhere, and has no byte of an authorization server's answer.
+//! Owns its text, its HTML and its headers. Does not finish the login. Invariant: the page runs no
+//! script, loads nothing and has no links, and it quotes no byte of an authorization server's
+//! answer.
 
 use http::{HeaderName, HeaderValue, header};
 use moongate_oauth::{LoginError, LoginTarget};
@@ -22,7 +23,7 @@ static HEADERS: [(HeaderName, HeaderValue); 6] = [
         header::X_CONTENT_TYPE_OPTIONS,
         HeaderValue::from_static("nosniff"),
     ),
-    // The address of the page has the code of the login.
+    // The page's address contains the login's code.
     (
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),
@@ -42,7 +43,7 @@ pub(crate) struct CallbackPage {
 }
 
 impl CallbackPage {
-    /// Builds the page for the end of a login.
+    /// Builds the page for a login that succeeded.
     pub(crate) fn of(end: &Result<LoginTarget, LoginError>) -> Self {
         match end {
             Ok(target) => CallbackPage {
@@ -56,13 +57,13 @@ impl CallbackPage {
         }
     }
 
-    /// Builds the page of a gateway for the end of a login. The answer may be for a process with
-    /// another state folder.
+    /// Builds a gateway's page for the end of a login. The answer may be for a process with another
+    /// state folder.
     pub(super) fn of_gateway(end: &Result<LoginTarget, LoginError>) -> Self {
         let mut page = CallbackPage::of(end);
         if let Err(LoginError::UnknownState | LoginError::NotAnAnswer) = end {
             page.text.push_str(
-                " If `moongate login` waits in a terminal, paste this page's address there.",
+                " If `moongate login` is waiting in a terminal, paste this page's address there.",
             );
         }
         page
@@ -76,10 +77,10 @@ impl CallbackPage {
         }
     }
 
-    /// Builds the page for a login that has its answer, and not its tokens.
+    /// Builds the page for a login that has its answer but not its tokens yet.
     pub(super) fn unfinished() -> Self {
         CallbackPage {
-            title: "The login is still going on",
+            title: "The login is still in progress",
             text: "Reload this page in a moment.".to_owned(),
         }
     }

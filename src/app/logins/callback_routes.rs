@@ -1,8 +1,8 @@
-//! Route at which browsers bring the answers of logins.
+//! Route to which browsers deliver login answers.
 //!
 //! Owns the path and the response. Does not check answers (`moongate_oauth::finish_login`).
-//! Invariant: every answer gets a page with status 200, none a redirect, and the same answer again
-//! gets the same page.
+//! Invariant: every answer gets a page with status 200, none a redirect, and a repeated answer gets
+//! the same page.
 
 use std::sync::Arc;
 
@@ -27,13 +27,12 @@ struct CallbackState {
     recent: RecentLogins,
 }
 
-/// Text of a gateway that has no place for logins. Anybody may open the address, so it names no
-/// path.
+/// Text of a gateway that cannot store logins. Anybody may open the address, so it names no path.
 const NO_FOLDER: &str = "this gateway cannot keep logins; its log and `moongate login` say why";
 
-/// Builds the routes at which browsers bring answers.
+/// Builds the routes to which browsers deliver answers.
 pub(crate) fn callback_routes(logins: Arc<LoginDirectory>) -> Router {
-    // A preview of a link must not use the code up. Without this route, HEAD would be a GET.
+    // A link preview must not use up the code. Without this route, HEAD would be a GET.
     let routes = get(finish).head(refuse_head);
     let state = CallbackState {
         logins,
@@ -45,7 +44,7 @@ pub(crate) fn callback_routes(logins: Arc<LoginDirectory>) -> Router {
 }
 
 async fn finish(State(state): State<Arc<CallbackState>>, address: Uri) -> Response<Body> {
-    // In its own task: a browser that goes away must not leave a login half done.
+    // In its own task, so that a browser that disconnects does not leave a login half done.
     let finishing = tokio::spawn(async move { finish_answer(&state, &address).await });
     let page = match finishing.await {
         Ok(page) => page,
@@ -70,14 +69,14 @@ async fn finish_answer(state: &CallbackState, address: &Uri) -> CallbackPage {
     };
     let known = response.state().unwrap_or_default();
     let hash = recent.hash(known);
-    // Asked first: once the login is taken, it is among the recent ones.
+    // Checked first, because once the login is taken, it is among the recent ones.
     let is_waiting = is_waiting_for(folder, known).await;
     if let Some(page) = recent.begin(hash, is_waiting) {
         return page;
     }
     let finishing = finish_login(logins.fetcher(), folder, &response, Some(address.path()));
     let page = CallbackPage::of_gateway(&finishing.await);
-    // An answer that came at a bad moment may come again.
+    // An answer that failed for a temporary reason may come again.
     if is_waiting_for(folder, known).await {
         recent.forget(hash);
     } else {

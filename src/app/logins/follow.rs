@@ -1,6 +1,6 @@
-//! Logins that come and go while the gateway runs.
+//! Logins that appear or disappear while the gateway runs.
 //!
-//! Owns which servers are connected again for them. Does not watch the files (`moongate_oauth`) or
+//! Owns which servers reconnect because of them. Does not watch the files (`moongate_oauth`) or
 //! connect. Invariant: each change of a login leads to a connection that was opened after it.
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 /// Pause before another attempt, if a restart was under way already.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Connects servers again when their logins appear or go. Ends with the gateway.
+/// Reconnects servers when their logins appear or disappear. Ends with the gateway.
 pub(crate) async fn follow_logins(
     logins: Arc<LoginDirectory>,
     gateway: Arc<Gateway>,
     stop: CancellationToken,
 ) {
-    // Dropped at the end, and the restarts with it.
+    // Dropped at the end, along with the restarts.
     let mut restarts = JoinSet::new();
     loop {
         let changed = tokio::select! {
@@ -29,13 +29,13 @@ pub(crate) async fn follow_logins(
         };
         while restarts.try_join_next().is_some() {}
         for server in changed {
-            tracing::info!(server, "login changed, so the server is connected again");
+            tracing::info!(server, "login changed, so the server is reconnected");
             match logins.login_state(&server) {
-                // Each by itself, since a server may be slow to start.
+                // Each in its own task, since a server may be slow to start.
                 LoginState::LoggedIn { .. } => {
                     restarts.spawn(restart(gateway.clone(), server));
                 }
-                // A restart would leave the old connection in use, which has no login any more.
+                // A restart would keep using the old connection, which no longer has a login.
                 LoginState::None | LoginState::Ended => {
                     gateway.replace_at_once(&server);
                 }
@@ -46,7 +46,7 @@ pub(crate) async fn follow_logins(
 
 /// Restarts a server whose connection serves until the new one is ready.
 async fn restart(gateway: Arc<Gateway>, server: String) {
-    // A restart that is under way may have begun without the login.
+    // A restart that is already running may have started without the login.
     while gateway.restart(&server).await == RestartOutcome::Busy {
         tokio::time::sleep(BUSY_PAUSE).await;
     }

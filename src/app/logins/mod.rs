@@ -1,8 +1,8 @@
 //! Logins of a plan's servers.
 //!
-//! Owns which servers can have a login, where the files of logins are, and the address that answers
-//! are sent to. Does not log in (`moongate_oauth`). Invariant: a server whose config says what
-//! `Authorization` is has no other credential.
+//! Owns which servers can have a login, where the login files are, and the address that answers are
+//! sent to. Does not log in (`moongate_oauth`). Invariant: a server whose config sets
+//! `Authorization` has no other credential.
 
 mod callback_page;
 mod callback_routes;
@@ -43,7 +43,7 @@ pub(crate) fn logins_of(plan: &Plan) -> anyhow::Result<Arc<LoginDirectory>> {
 
 /// Opens the logins of a gateway with listeners at these addresses. Blocks while it reads files.
 ///
-/// Fails if there are logins that cannot be opened any more. A gateway starts without them if its
+/// Fails if there are logins that can no longer be opened. A gateway starts without them if its
 /// state folder cannot be used, or if no server needs a login.
 pub(super) fn open_logins(
     plan: &Plan,
@@ -128,7 +128,7 @@ fn login_server(settings: &ServerSettings) -> Option<LoginServer> {
     if settings.connect.credential_key().is_some() {
         return None;
     }
-    // The host of the URL is not where such a server is, so there is nothing to discover.
+    // Such a server is not at the host in its URL, so there is nothing to discover.
     if socket.is_some() && matches!(auth, ServerAuth::OAuth(_)) {
         return None;
     }
@@ -142,10 +142,10 @@ fn login_server(settings: &ServerSettings) -> Option<LoginServer> {
 }
 
 /// Returns the address that answers are sent to, without the path: `gateway.public_url`, else the
-/// first loopback address of `gateway.listen`. `None`: browsers reach no listener at an address
-/// that is known.
+/// first loopback address of `gateway.listen`. `None`: no listener has a known address that
+/// browsers can reach.
 ///
-/// It does not depend on what runs, so that it can be registered once.
+/// It does not depend on what is running, so it can be registered once.
 pub(crate) fn redirect_base(plan: &Plan) -> Option<Url> {
     if let Some(url) = &plan.public_url {
         return Some(url.clone());
@@ -156,7 +156,7 @@ pub(crate) fn redirect_base(plan: &Plan) -> Option<Url> {
     Url::parse(&format!("{scheme}://{address}/")).ok()
 }
 
-/// Returns the addresses of a plan's listeners, which no login may lead to.
+/// Returns the addresses of a plan's listeners, which logins must not contact.
 fn own_addresses(plan: &Plan) -> Vec<SocketAddr> {
     let listeners = plan.listen.iter().chain(&plan.admin);
     listeners.filter_map(ListenAddress::socket).collect()
@@ -212,7 +212,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let elsewhere = dir.path().join("elsewhere");
         std::fs::write(&elsewhere, "s".repeat(64)).unwrap();
-        // A link to a file that others can read is refused for that.
+        // A link to a file that others can read is refused.
         std::fs::set_permissions(&elsewhere, std::fs::Permissions::from_mode(0o600)).unwrap();
         symlink(&elsewhere, dir.path().join("secret")).unwrap();
         let mut plan = plan("[servers.linear]\nurl = \"https://mcp.linear.app/mcp\"\n");

@@ -1,4 +1,4 @@
-//! Programs that listen at the address of a gateway.
+//! Programs that listen on a gateway's address.
 //!
 //! Owns how they are recognized. Does not listen. Invariant: a program that says nothing within a
 //! second is a stranger.
@@ -14,15 +14,15 @@ use tokio::time::timeout;
 pub(crate) const LOGIN_GREETING: &str = r#"{"message":"moongate login waits"}"#;
 /// Part of a gateway's response.
 const GATEWAY_GREETING: &str = r#""message":"alive""#;
-/// Time for a program to say what it is.
+/// Time for a program to identify itself.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
-/// Part of its response that is read, in bytes.
+/// Maximum length of its response that is read, in bytes.
 const GREETING_MAX: u64 = 4096;
 
-/// Program that listens at an address.
+/// Program that listens on an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PortListener {
-    /// Gateway, which need not have this config.
+    /// Gateway, which may have another config.
     Gateway,
     /// `moongate login`, which waits for an answer.
     LoginCommand,
@@ -31,7 +31,7 @@ pub(crate) enum PortListener {
 }
 
 impl PortListener {
-    /// Asks the program at an address what it is.
+    /// Identifies the program at an address.
     pub(crate) async fn find(address: SocketAddr) -> Self {
         let response = match timeout(GREETING_TIMEOUT, ask(address)).await {
             Ok(Ok(response)) => response,

@@ -1,7 +1,7 @@
-//! Logins whose answer came lately, for browsers that open the page of the answer again.
+//! Logins whose answer arrived recently, for browsers that open the answer's page again.
 //!
-//! Owns how many are known, and for how long. Does not finish logins. Invariant: of a state only a
-//! hash is kept, and only a state that waited for its answer takes room.
+//! Owns how many are kept, and for how long. Does not finish logins. Invariant: only a hash of a
+//! state is kept, and only a state that a login waited for takes up room.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::callback_page::CallbackPage;
 
-/// Number of logins that are known. The oldest makes room.
+/// Maximum number of logins. The oldest makes room.
 const LOGINS_MAX: usize = 100;
-/// Time for which a login is known.
+/// Time for which a login is kept.
 const LOGIN_LIFE: Duration = Duration::from_secs(600);
 
-/// Logins whose answer came lately.
+/// Logins whose answer arrived recently.
 #[derive(Default)]
 pub(super) struct RecentLogins {
     hasher: RandomState,
@@ -31,7 +31,7 @@ pub(super) struct StateHash(u64);
 struct RecentLogin {
     state: StateHash,
     since: Instant,
-    /// Page on which it ended. `None`: it is still going on.
+    /// Page on which it ended. `None`: it is still in progress.
     page: Option<CallbackPage>,
 }
 
@@ -41,8 +41,8 @@ impl RecentLogins {
         StateHash(self.hasher.hash_one(state))
     }
 
-    /// Takes note of an answer. Returns the page if its login had one before. `is_waiting`: a login
-    /// waits for it.
+    /// Records an answer. Returns the page if its login had one before. `is_waiting`: a login waits
+    /// for it.
     pub(super) fn begin(&self, state: StateHash, is_waiting: bool) -> Option<CallbackPage> {
         let mut logins = self.logins.lock();
         logins.retain(|login| login.since.elapsed() < LOGIN_LIFE);
@@ -71,7 +71,7 @@ impl RecentLogins {
         }
     }
 
-    /// Forgets a login that waits for another try.
+    /// Forgets a login whose answer may come again.
     pub(super) fn forget(&self, state: StateHash) {
         self.logins.lock().retain(|login| login.state != state);
     }

@@ -1,7 +1,7 @@
-//! Listener for the answer of a login, where no gateway listens.
+//! Listener for a login's answer, used if no gateway is listening.
 //!
-//! Owns its connections and their bounds. Does not check answers. Invariant: it answers GET of
-//! redirect addresses and of its greeting on loopback, and ends with the login.
+//! Owns its connections and their bounds. Does not check answers. Invariant: it answers only GET,
+//! for redirect addresses and its greeting on loopback, and ends with the login.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,38 +18,39 @@ use tokio_util::task::AbortOnDropHandle;
 use super::start_page::StartPage;
 use crate::app::logins::{CallbackPage, LOGIN_GREETING};
 
-/// Largest head of a request, in bytes. Browsers send the cookies of all programs on this host.
+/// Maximum size of a request head, in bytes. Browsers send the cookies of all programs on this
+/// host.
 const HEAD_MAX: usize = 64 * 1024;
-/// Size of the buffer for what nobody reads, in bytes.
+/// Size of the buffer for discarded bytes.
 const DRAIN_BUFFER: usize = 4 * 1024;
 /// Time for the head of a request, and for writing the page.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Number of open connections. Browsers open a few in advance, and use one.
+/// Maximum number of open connections. Browsers open a few in advance, but use one.
 const CONNECTIONS_MAX: usize = 8;
-/// Pause after a connection that could not be accepted, as without free file descriptors.
+/// Pause after a connection could not be accepted, for lack of file descriptors, for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Response for any other path.
 const NOT_FOUND: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// Socket that is bound, and does not answer yet.
+/// Socket that is bound but does not answer yet.
 pub(super) struct AnswerSocket {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// Listener for the answer of a login. Its port is free again when it is dropped.
+/// Listener for a login's answer. Dropping it frees its port.
 pub(super) struct AnswerListener {
     answers: mpsc::Receiver<BrowserAnswer>,
     _accepting: AbortOnDropHandle<()>,
 }
 
-/// Answer that a browser brought. The browser waits for its page.
+/// Answer from a browser, which is waiting for its page.
 pub(super) struct BrowserAnswer {
     target: AnswerTarget,
     reply: oneshot::Sender<PageReply>,
 }
 
-/// Address of an answer, as its request has it.
+/// Address of an answer, as in its request.
 struct AnswerTarget {
     path: String,
     query: String,
@@ -64,7 +65,7 @@ struct ListenerPages {
 }
 
 impl ListenerPages {
-    /// Responds to a request that brings no answer.
+    /// Responds to a request that carries no answer.
     fn respond(&self, target: Option<&AnswerTarget>) -> String {
         let Some(AnswerTarget { path, .. }) = target else {
             return NOT_FOUND.to_owned();
@@ -80,7 +81,7 @@ impl ListenerPages {
 /// Head of a request that cannot be used.
 enum HeadFault {
     TooLong,
-    /// It does not end.
+    /// It is too long.
     Broken,
 }
 
@@ -189,7 +190,7 @@ async fn accept_all(
     }
 }
 
-/// Serves one request. A browser that breaks off may come again.
+/// Serves one request. A browser that disconnects may come again.
 async fn serve_browser(
     mut stream: TcpStream,
     pages: &ListenerPages,
@@ -243,7 +244,8 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Hea
     }
 }
 
-/// Sends the page that says what to do with the address, and waits until the browser closes.
+/// Sends the page that explains what to do with the address, and waits until the browser closes the
+/// connection.
 async fn refuse_long_head(stream: &mut TcpStream) -> io::Result<()> {
     let status = "431 Request Header Fields Too Large";
     let response = page_response(status, &CallbackPage::too_long());
@@ -255,7 +257,7 @@ async fn refuse_long_head(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Response that says who listens here. Not a 200: whoever checks for a gateway finds none.
+/// Response that identifies this listener. Not a 200, so that a check for a gateway finds none.
 fn greeting() -> String {
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\

@@ -1,7 +1,8 @@
 //! Lines of standard input, for pasted addresses and for questions.
 //!
-//! Owns the only reader of standard input, and the bound of a line. Does not interpret lines.
-//! Invariant: there is one reader, so no wait that has ended takes the answer to a later question.
+//! Owns the only reader of standard input, and the limit on a line. Does not interpret lines.
+//! Invariant: there is only one reader, so a wait that has ended cannot take the answer to a later
+//! question.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 
@@ -10,9 +11,10 @@ use tokio::sync::mpsc;
 
 use crate::cli::process::print_message;
 
-/// Longest line, in bytes. Browsers take longer addresses, and authorization servers do not.
+/// Maximum length of a line, in bytes. Browsers accept longer addresses, but authorization servers
+/// do not.
 const LINE_MAX: usize = 8 * 1024;
-/// Lines that wait. The reader waits, too, until somebody takes the one before.
+/// Maximum number of waiting lines. The reader waits until the previous line is taken.
 const WAITING_MAX: usize = 1;
 
 /// Line of standard input.
@@ -24,14 +26,14 @@ pub(super) enum InputLine {
     Unreadable,
 }
 
-/// Lines of standard input. Nothing is read before the first of them is waited for.
+/// Lines of standard input. Reading starts when a caller first waits for a line.
 #[derive(Default)]
 pub(super) struct InputLines {
     lines: Option<mpsc::Receiver<InputLine>>,
 }
 
 impl InputLines {
-    /// Waits for the next line. Pending forever after the end of the input. Nothing is lost if the
+    /// Waits for the next line. Never completes after the end of the input. Nothing is lost if the
     /// wait is dropped.
     pub(super) async fn next(&mut self) -> InputLine {
         match self.next_or_end().await {
@@ -57,7 +59,7 @@ impl InputLines {
         }
     }
 
-    /// Asks a question whose answer is no by default.
+    /// Asks a question that defaults to no.
     pub(super) async fn confirm(&mut self, question: &str) -> anyhow::Result<bool> {
         let answer = self.ask(&format!("{question} [y/N]")).await?;
         Ok(matches!(answer.to_ascii_lowercase().as_str(), "y" | "yes"))
@@ -69,7 +71,7 @@ pub(super) fn can_ask() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Reads standard input on a thread of its own, since a read cannot be cancelled.
+/// Reads standard input on a separate thread, since a read cannot be cancelled.
 fn start_reader() -> mpsc::Receiver<InputLine> {
     let (sender, lines) = mpsc::channel(WAITING_MAX);
     tokio::task::spawn_blocking(move || {

@@ -1,8 +1,8 @@
-//! Address that the answer of a login is sent to, and who receives it there.
+//! Address that a login's answer is sent to, and the receiver there.
 //!
 //! Owns the choice between a running gateway and a listener of this process. Does not answer
-//! (`answer_listener.rs`). Invariant: the address is the one that a gateway with this config has,
-//! wherever there is one.
+//! (`answer_listener.rs`). Invariant: if a gateway with this config would have an address, that
+//! address is used.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -19,10 +19,10 @@ pub(super) struct RedirectPlace {
     pub(super) base: Url,
     /// Socket at that address, if this process receives the answer.
     pub(super) socket: Option<AnswerSocket>,
-    /// Socket address at which this process may receive the answer later, once nobody else listens
-    /// there.
+    /// Socket address at which this process may receive the answer later, once nobody else is
+    /// listening there.
     pub(super) address: Option<SocketAddr>,
-    /// Address of a program that would get the answer, and is not known to be a gateway.
+    /// Address of a program that would get the answer but is not known to be a gateway.
     pub(super) stranger: Option<SocketAddr>,
 }
 
@@ -43,7 +43,7 @@ impl RedirectPlace {
         let socket = AnswerSocket::bind(address).await.ok();
         let is_known = socket.is_some()
             || match PortListener::find(address).await {
-                // Each of them takes the answers of all logins in its state folder.
+                // Each of them accepts the answers of all logins in its state folder.
                 PortListener::Gateway | PortListener::LoginCommand => true,
                 PortListener::Stranger => false,
             };
@@ -55,7 +55,7 @@ impl RedirectPlace {
         })
     }
 
-    /// Chooses a free port, where the config has no address that browsers reach.
+    /// Chooses a free port, for a config without an address that browsers can reach.
     // The address may change from login to login, because each login registers its own client with
     // its own address. A client that somebody registered by hand needs `gateway.listen` with a
     // port, unless its authorization server follows RFC 8252, section 7.3: "MUST allow any port to
@@ -63,7 +63,7 @@ impl RedirectPlace {
     async fn at_any_port() -> anyhow::Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let bound = AnswerSocket::bind(any).await;
-        let socket = bound.context("no port of this machine can be listened on")?;
+        let socket = bound.context("cannot listen on any port of this machine")?;
         let base = Url::parse(&format!("http://{}/", socket.address()))?;
         Ok(RedirectPlace {
             base,

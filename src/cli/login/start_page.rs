@@ -1,23 +1,23 @@
-//! Address of this machine that leads a browser to a login, once.
+//! Local address that leads a browser to a login, once.
 //!
-//! Owns its path and its response. Does not listen. Invariant: other users of this machine, who see
-//! the command line of a browser, see no `state`, and whoever fetches it first is alone.
+//! Owns its path and its response. Does not listen. Invariant: other users of this machine, who can
+//! see a browser's command line, never see the `state`, and only the first visitor is led on.
 
 use std::net::SocketAddr;
 
 use parking_lot::Mutex;
 use url::Url;
 
-/// Path in front of the random part.
+/// Path before the random part.
 const FOLDER: &str = "/start/";
 /// Page for a second visit.
 const USED: &str = "This address was used already. If that was not your browser, press Ctrl-C in \
                     the terminal and run moongate login again.\n";
 
-/// Page that leads to a login.
+/// Page that redirects to a login.
 pub(super) struct StartPage {
     path: String,
-    /// Address of the login, until it is given away.
+    /// Address of the login, until the first visit.
     login: Mutex<Option<Url>>,
 }
 
@@ -37,7 +37,7 @@ impl StartPage {
         format!("http://{socket}{}", self.path)
     }
 
-    /// Responds to a request for a path. `None`: it is not for this page.
+    /// Responds to a request for a path. `None` if the path is not this page's.
     pub(super) fn respond(&self, path: &str) -> Option<String> {
         if path != self.path {
             return None;

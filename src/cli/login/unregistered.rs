@@ -1,5 +1,5 @@
-//! Authorization servers that register nobody: the client that a person registered goes into the
-//! config.
+//! Clients for authorization servers without registration. A person registers one by hand, and it
+//! goes into the config.
 //!
 //! Owns the questions and the entry. Does not write files (`config_edit.rs`). Invariant: the config
 //! gets the name of a variable and never the secret.
@@ -17,7 +17,7 @@ use super::input_lines::{InputLines, can_ask};
 use crate::cli::config_edit::{EditedConfig, write_edit};
 use crate::cli::process::print_message;
 
-/// Longest client id that is taken.
+/// Maximum length of a client id.
 const ID_MAX: usize = 512;
 
 /// Outcome of an offer to write a client into the config.
@@ -27,20 +27,20 @@ pub(super) enum ClientOffer {
     NotWritten,
 }
 
-/// Offers to write a client of this issuer into the config, if there is somebody to ask.
+/// Offers to write a client of this issuer into the config, if there is a terminal to ask on.
 pub(super) async fn offer_client(
     server: &LoginServer,
     issuer: &str,
     config: &[PathBuf],
     input: &mut InputLines,
 ) -> anyhow::Result<ClientOffer> {
-    // Other settings of `auth` would be lost, and whoever wrote them can write these.
+    // Other `auth` settings would be lost, and whoever wrote those can write these, too.
     if server.auth != ServerAuth::default() || !can_ask() {
         return Ok(ClientOffer::NotWritten);
     }
     let name = &server.target.server;
     let id = input
-        .ask("To write the client into the config, enter its client id; Enter alone ends here:")
+        .ask("To write the client into the config, type its client id. To skip this, press Enter:")
         .await?;
     if id.is_empty() {
         return Ok(ClientOffer::NotWritten);
@@ -69,7 +69,7 @@ pub(super) async fn offer_client(
     Ok(ClientOffer::Written)
 }
 
-/// Describes what is left to do for a login with a new client. `variable` is that of its secret.
+/// Describes the next step for a login with a new client. `variable` holds its secret.
 fn describe_next_step(server: &str, variable: Option<&str>) -> String {
     match variable {
         Some(variable) => format!(
@@ -103,7 +103,7 @@ struct WrittenClient<'a> {
     id: &'a str,
     /// Variable with its secret.
     secret: Option<&'a str>,
-    /// Authorization server that it was registered at: no other one may get its secret.
+    /// Authorization server that it was registered at. No other may get its secret.
     issuer: &'a str,
 }
 
@@ -120,12 +120,13 @@ struct AuthTable {
 impl WrittenClient<'_> {
     /// Returns the edit that gives a server this client.
     fn operation(&self, server: &str) -> ConfigOperation {
-        // The key is written as it is, so that its references stay, and a dollar sign would be one.
+        // The key is written verbatim, so that its references stay, and a dollar sign would start
+        // one.
         let literal = |text: &str| text.replace('$', "$$");
         let auth = AuthTable {
             client_id: literal(self.id),
             client_secret: self.secret.map(|variable| format!("${{{variable}}}")),
-            // The config takes no `http://` issuer on another machine, even one in `egress.allow`.
+            // The config accepts no `http://` issuer on another machine, even one in `egress.allow`.
             issuer: is_config_issuer(self.issuer).then(|| literal(self.issuer)),
         };
         ConfigOperation::SetKeys {

@@ -1,8 +1,8 @@
-//! Wait for the answer of a login, wherever it arrives.
+//! Wait for a login's answer, wherever it arrives.
 //!
-//! Owns the places that are watched: our listener, the files that a running gateway writes, and
-//! pasted lines. Does not start logins. Invariant: an answer that isn't for this login is refused,
-//! and the wait goes on.
+//! Owns what is watched: our listener, the files that a running gateway writes, and pasted lines.
+//! Does not start logins. Invariant: an answer that isn't for this login is refused, and the wait
+//! continues.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,20 +22,21 @@ use super::input_lines::{InputLine, InputLines};
 use crate::app::logins::CallbackPage;
 use crate::cli::process::print_message;
 
-/// Longest wait. Afterwards the files of the login are too old.
+/// Longest wait. After it, the login's files are too old.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Pause between two checks of the files.
 const CHECK_PAUSE: Duration = Duration::from_millis(500);
-/// Time in which a gateway that took the answer gets its tokens. It may wait 30 s for the
-/// authorization server, and 5 s to write. It waits for a refresh before it takes the answer.
+/// Time for a gateway that took the answer to get its tokens. It may wait 30 s for the
+/// authorization server, and 5 s to write. If a refresh is running, it waits for that before it
+/// takes the answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(40);
 
-/// Number of checks in a row after which an address counts as free.
+/// Number of consecutive checks after which an address counts as free.
 const FREE_CHECKS: u32 = 6;
-/// Longest wait for a connection to a program of this machine.
+/// Longest wait for a connection to a program on this machine.
 const CONNECT_MAX: Duration = Duration::from_millis(200);
 
-/// Length of a line from which a terminal may have cut it, in bytes: macOS passes on 1024 with the
+/// Length from which a terminal may have truncated a line, in bytes. macOS passes on 1024 with the
 /// line end, Linux 4096.
 const CUT_LINE: usize = 1023;
 
@@ -45,15 +46,15 @@ pub(super) struct LoginWait<'a> {
     folder: &'a LoginFolder,
     pending: &'a PendingLogin,
     listener: Option<AnswerListener>,
-    /// Address to listen at once nobody else does.
+    /// Address to listen on once nobody else does.
     address: Option<SocketAddr>,
-    /// Number of checks in a row that found nobody there.
+    /// Number of consecutive checks that found nobody there.
     free_checks: u32,
-    /// Grant that is known already.
+    /// Version of the grant that is already known.
     known: Option<GrantVersion>,
     /// Its contents, if they can be read.
     before: Option<LoginGrant>,
-    /// Time at which another process was seen to have the answer.
+    /// Time at which another process was found to have the answer.
     taken: Option<Instant>,
 }
 
@@ -72,7 +73,7 @@ impl<'a> LoginWait<'a> {
         listener: Option<AnswerListener>,
         known: Option<GrantVersion>,
     ) -> Self {
-        // A damaged one is as good as none, and one that is younger than the login is its own.
+        // A damaged grant counts as none, and one that is newer than the login belongs to it.
         let before = folder.read_grant(&pending.target()).unwrap_or_default();
         LoginWait {
             fetcher,
@@ -87,7 +88,7 @@ impl<'a> LoginWait<'a> {
         }
     }
 
-    /// Listens at this address itself, once nobody else does.
+    /// Listens on this address itself, once nobody else does.
     pub(super) fn at(self, address: Option<SocketAddr>) -> Self {
         LoginWait { address, ..self }
     }
@@ -115,8 +116,8 @@ impl<'a> LoginWait<'a> {
         }
     }
 
-    /// Listens where the answer will come, if the gateway that did is gone. A gateway that restarts
-    /// has a few seconds to come back, because it cannot listen there afterwards.
+    /// Listens where the answer will arrive, if the gateway there is gone. A restarting gateway has
+    /// a few seconds to come back, because it cannot listen there afterwards.
     async fn take_free_port(&mut self) {
         let Some(address) = self.address.filter(|_| self.listener.is_none()) else {
             return;
@@ -132,14 +133,16 @@ impl<'a> LoginWait<'a> {
         }
         if let Ok(socket) = AnswerSocket::bind(address).await {
             print_message(&format!(
-                "Nobody listens at {address} any more, so this command takes the answer there."
+                "No program is listening on {address} any more, so this command receives the \
+                 answer there."
             ));
             let path = self.pending.client.redirect.path();
             self.listener = Some(socket.serve(path, None));
         }
     }
 
-    /// Takes an answer of our listener. It may be for a login that another process waits for.
+    /// Takes an answer from our listener. It may be for a login that another process is waiting
+    /// for.
     async fn take_answer(&self, answer: BrowserAnswer) -> Result<WaitStep, LoginError> {
         let read = AuthorizationResponse::from_query(answer.query());
         let is_ours = read.as_ref().is_ok_and(|response| self.is_ours(response));
@@ -174,7 +177,7 @@ impl<'a> LoginWait<'a> {
         step_after(end.map(drop))
     }
 
-    /// Ends the login of an answer, which may be another one.
+    /// Finishes the login of an answer, which may be a different login.
     async fn finish(
         &self,
         response: &AuthorizationResponse,
@@ -188,7 +191,7 @@ impl<'a> LoginWait<'a> {
         end
     }
 
-    /// Reads a pasted line. `None`: there is nothing in it. An error leaves the login as it is.
+    /// Reads a pasted line. `None` if the line is empty. An error leaves the login as it is.
     fn read_line(&self, line: InputLine) -> Result<Option<AuthorizationResponse>, LoginError> {
         let text = match line {
             InputLine::Text(text) => text,
@@ -198,7 +201,7 @@ impl<'a> LoginWait<'a> {
             return Ok(None);
         }
         let response = AuthorizationResponse::from_address(&text)?;
-        // Checked before the login is taken, which can be done once. A refusal of the right
+        // Checked before the login is taken, which can happen only once. A refusal by the right
         // authorization server ends the login.
         match response.check_pasted(self.pending) {
             Ok(_) | Err(LoginError::Refused { .. }) => Ok(Some(response)),
@@ -209,7 +212,7 @@ impl<'a> LoginWait<'a> {
     /// Checks whether another process has finished the login, or has failed to.
     fn check_files(&mut self) -> anyhow::Result<WaitStep> {
         let target = self.pending.target();
-        // What fails for a moment must not end the login. The next check is soon.
+        // A temporary failure must not end the login. The next check comes soon.
         let Ok(version) = self.folder.grant_version(&target) else {
             return Ok(WaitStep::Waiting);
         };
@@ -236,27 +239,29 @@ impl<'a> LoginWait<'a> {
         };
         if taken.elapsed() > EXCHANGE_MAX {
             bail!(
-                "a running gateway has the answer, and the login failed there: the page in your \
-                 browser says why"
+                "a running gateway received the answer, but the login failed there: the page in \
+                 your browser says why"
             );
         }
         Ok(WaitStep::Waiting)
     }
 
-    /// Describes who took the answer, before the end of the login is known.
+    /// Describes who received the answer, before the login's result is known.
     fn describe_taker(&self) -> String {
-        // With our own listener, nothing says which process was first.
+        // With our own listener, we can't know which process was first.
         let taker = if self.listener.is_some() {
             "Another process".to_owned()
         } else {
             let origin = self.pending.client.redirect.origin();
             format!("The gateway at {}", origin.ascii_serialization())
         };
-        format!("{taker} has the answer. If the login fails, the page in your browser says why.")
+        format!(
+            "{taker} received the answer. If the login fails, the page in your browser says why."
+        )
     }
 
-    /// True for the grant of this login, which may have been renewed since. The login of before may
-    /// be renewed meanwhile, too, or end: it keeps its client, and its number only grows.
+    /// True for the grant of this login, which may have been renewed since. The previous login may
+    /// also be renewed meanwhile, or end. It keeps its client, and its renewal number only grows.
     fn is_new(&self, grant: &LoginGrant) -> bool {
         let continues = |before: &LoginGrant| {
             let is_later = grant.renewal > before.renewal || grant.obtained == before.obtained;
@@ -266,7 +271,7 @@ impl<'a> LoginWait<'a> {
     }
 }
 
-/// Waits for an answer of our listener, if there is one.
+/// Waits for an answer from our listener, if there is one.
 async fn next_answer(listener: &mut Option<AnswerListener>) -> BrowserAnswer {
     match listener {
         Some(listener) => listener.next().await,
@@ -274,10 +279,10 @@ async fn next_answer(listener: &mut Option<AnswerListener>) -> BrowserAnswer {
     }
 }
 
-/// Describes a pasted line that is no answer to this login.
+/// Describes a pasted line that isn't an answer to this login.
 fn describe_wrong_line(error: &LoginError, may_be_cut: bool) -> String {
     if may_be_cut {
-        // The line editor of a shell takes longer lines than a program that reads a terminal.
+        // A shell's line editor accepts longer lines than a program that reads a terminal.
         format!(
             "{error}. The terminal may have cut the line: run `curl 'ADDRESS'` with the whole \
              address in another terminal"
@@ -290,7 +295,7 @@ fn describe_wrong_line(error: &LoginError, may_be_cut: bool) -> String {
 fn step_after(end: Result<(), LoginError>) -> Result<WaitStep, LoginError> {
     match end {
         Ok(()) => Ok(WaitStep::Finished),
-        // Another process was first, and its grant may be a moment away.
+        // Another process was first, and its grant may arrive in a moment.
         Err(LoginError::UnknownState) => Ok(WaitStep::Waiting),
         Err(error) => Err(error),
     }
@@ -306,7 +311,7 @@ mod tests {
     use super::*;
     use crate::app::logins::fixtures::{grant_of, pending_login};
 
-    /// Grant of the login before this one.
+    /// Grant of the previous login.
     fn earlier(pending: &PendingLogin, renewal: u64) -> LoginGrant {
         LoginGrant {
             obtained: pending.started - SignedDuration::from_hours(1),
@@ -314,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Folder of a login that waits.
+    /// Folder with a waiting login.
     struct Fixture {
         _dir: TempDir,
         folder: LoginFolder,
@@ -477,8 +482,8 @@ mod tests {
         let fixture = Fixture::new();
         assert_eq!(
             fixture.wait().describe_taker(),
-            "The gateway at http://127.0.0.1:8080 has the answer. If the login fails, the page in \
-             your browser says why."
+            "The gateway at http://127.0.0.1:8080 received the answer. If the login fails, the page \
+             in your browser says why."
         );
     }
 
