@@ -1,7 +1,7 @@
 //! Keys of the config that decide who may connect.
 //!
-//! Owns their types and defaults, as `file` does for all others. Does not check values (`resolve`).
-//! Invariant: no default here lets anybody in.
+//! Owns their types and defaults, as `file` does for all other keys. Does not check values
+//! (`resolve`). Invariant: no default here lets anybody in.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,8 @@ pub(super) struct Auth {
 }
 
 impl Auth {
-    /// Returns true if no method is written. Keys with mistakes count, since they have errors of
-    /// their own.
+    /// Returns true if no method is written. Keys with mistakes count, since they have their own
+    /// errors.
     pub(super) fn is_open(&self) -> bool {
         // All members are named, so that a new method cannot be forgotten here.
         let Auth {
@@ -133,7 +133,7 @@ pub(super) struct PeopleRole {
     /// The role, in logs and metrics.
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
-    /// People whom the role is for. All keys must fit. A role that a key has needs none.
+    /// People whom the role is for. All keys must match. A role that a key has needs none.
     #[serde(rename = "match")]
     pub(super) people: PeopleMatch,
     /// Views and servers that the role opens, each at its path and together at `/mcp`. Default:
@@ -145,7 +145,7 @@ pub(super) struct PeopleRole {
     pub(super) rate: Option<RateSetting>,
 }
 
-/// People whom a role is for. All keys must fit, each by any of its values.
+/// People whom a role is for. All keys must match, each by any of its values.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]

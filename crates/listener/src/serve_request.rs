@@ -33,7 +33,7 @@ use moongate_protocol::body::Body;
 use moongate_protocol::{Admitted, BodyHint, ClientPayload, Dialect, McpRequest, RequestHead};
 use moongate_telemetry::{AuthOutcome, DeniedRule, Limit, MemoryHolder};
 
-/// Longest time that a request waits for what its authentication lacks.
+/// Longest time that a request waits for a fetch of its authentication.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// HTTP request to an endpoint, without its body.
@@ -91,7 +91,7 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
     finish_caught(&state.downstream.metrics, started)
 }
 
-/// Serves a request whose sender has proved who it is, for as long as the login lives.
+/// Serves a request whose sender is authenticated, for as long as the login is valid.
 fn serve_identity<'a, B: RequestBody + 'a>(
     state: &'a ListenerState,
     peer: Option<PeerAddress>,
@@ -123,7 +123,7 @@ fn end_with_login(body: Body, login: CancellationToken) -> Body {
     }
 }
 
-/// Serves a request of a principal that has proved itself.
+/// Serves a request from an authenticated principal.
 fn serve_principal<'a, B: RequestBody + 'a>(
     state: &'a ListenerState,
     peer: Option<PeerAddress>,
@@ -143,8 +143,8 @@ fn serve_principal<'a, B: RequestBody + 'a>(
     })
 }
 
-/// Authenticates once more after a fetch, while the body is unread. Refuses the request at once if
-/// too many wait.
+/// Authenticates again after a fetch, while the body is unread. Refuses the request at once if too
+/// many are waiting.
 async fn serve_after_fetch<B: RequestBody>(
     state: &ListenerState,
     mut source: RequestSource<'_>,
@@ -154,8 +154,7 @@ async fn serve_after_fetch<B: RequestBody>(
     let Some(waiting) = state.admission.begin_fetch() else {
         return *refuse(state, source.peer, &RefusedRequest::of(&request), &refused);
     };
-    // The method keeps what was fetched, and a fetch that takes longer is of use to the next
-    // request only.
+    // The method keeps what was fetched, so a slower fetch still helps the next request.
     let _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     drop(waiting);
     let started = match authenticate(state, &mut source, &request) {
@@ -185,7 +184,7 @@ fn authenticate(
         source.identity.as_deref_mut(),
     )?;
     if let Some(slot) = source.slot {
-        // From here on the connection is not evicted: its sender has shown a key.
+        // From here on, the connection is not evicted, because its sender has shown a key.
         slot.admit();
         slot.set_holder(memory_holder(&identity.principal, source.peer));
     }
@@ -224,7 +223,7 @@ fn refuse(
     Box::new(match denied {
         AuthError::Missing => unauthorized(state, refused, denied, AuthOutcome::Missing),
         AuthError::Invalid(_) => unauthorized(state, refused, denied, AuthOutcome::Wrong),
-        // Not counted as wrong: the client may come again with the same credentials.
+        // Not counted as wrong, because the client may try again with the same credentials.
         AuthError::Unavailable(_) => {
             let metrics = &state.downstream.metrics;
             metrics.calls.refused.inc(Limit::Principals);
@@ -386,7 +385,7 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
     }
 }
 
-/// Answers 403. The credentials are good, so their sender may learn what is missing.
+/// Answers 403. The credentials are valid, so their sender may learn what is missing.
 fn forbidden(
     state: &ListenerState,
     refused: &RefusedRequest,
@@ -396,13 +395,13 @@ fn forbidden(
         LackedRight::Scope => (
             "scope",
             "insufficient_scope",
-            "The access token lacks the scope of this gateway; log in again and grant it",
+            "The access token lacks this gateway's scope; log in again and grant it",
         ),
         // Only the operator's log has the difference.
         LackedRight::Role | LackedRight::Groups => (
             "role",
             "forbidden",
-            "No role of this gateway is for you; ask its operator for one",
+            "You have no role on this gateway; ask its operator for one",
         ),
     };
     let denied = &state.downstream.metrics.access.policy_denied;
@@ -437,8 +436,8 @@ fn unauthorized(
         refused.host.as_deref(),
     ));
     let message = state.auth.advice();
-    // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the
-    // top is for all others.
+    // A JSON-RPC error, since many clients show nothing else from a response. The `message` at the
+    // top level is for all others.
     let error = serde_json::json!({
         "code": moongate_protocol::UNAUTHORIZED, "message": message,
         "data": { "error": "unauthorized" },

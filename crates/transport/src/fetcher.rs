@@ -1,8 +1,8 @@
-//! Fetches of URLs that others name: a server, a token or a client.
+//! Fetches of URLs that others name, such as a server, a token or a client.
 //!
-//! Owns the rules for them: https, public addresses, no redirect, few bytes, little time. Does not
-//! know what is fetched. Invariant: no byte of a response is in an error, what is dialled is what
-//! was checked, and it is never this gateway.
+//! Owns the rules for them: https, public addresses, no redirects, few bytes, little time. Does not
+//! know what is fetched. Invariant: an error never quotes a byte of a response, and the dialled
+//! address is the one that was checked, and never this gateway.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -77,16 +77,16 @@ pub enum FetchFailure {
     /// The host is this gateway.
     #[error("is an address of this gateway")]
     Own,
-    /// The host cannot be reached, or broke the connection.
+    /// The host cannot be reached, or closed the connection.
     #[error("cannot be reached")]
     Unreachable,
     /// The response redirects.
     #[error("redirects, and redirects are not followed")]
     Redirect,
     /// The body is too large.
-    #[error("sends too much")]
+    #[error("sends too much data")]
     TooLarge,
-    /// The time is over.
+    /// The time is up.
     #[error("takes too long")]
     Timeout,
 }
@@ -115,7 +115,7 @@ impl Fetcher {
         }
     }
 
-    /// Returns a fetcher that takes larger or smaller bodies.
+    /// Returns a fetcher that accepts larger or smaller bodies.
     #[must_use]
     pub fn with_body_max(self, body_max: usize) -> Self {
         Fetcher { body_max, ..self }
@@ -131,8 +131,8 @@ impl Fetcher {
         self.fetch_timed((None, TIMEOUT), url, request).await
     }
 
-    /// Sends a request as `fetch` does, where the origin of `extra` may be private, too. That is
-    /// the URL of a configured server, and `url` is what the server named.
+    /// Sends a request as `fetch` does, but the origin of `extra` may be private, too. `extra` is
+    /// the URL of a configured server, and `url` is the one that this server named.
     pub async fn fetch_at(
         &self,
         extra: &url::Url,
@@ -143,8 +143,8 @@ impl Fetcher {
     }
 
     /// Sends a request as `fetch_at` does, and waits for the response for up to `timeout`. For
-    /// requests that cannot be repeated, such as one that uses up a code: a response that is given
-    /// up is lost. Connecting takes no longer than for other requests.
+    /// requests that cannot be repeated, such as one that uses up a code, because an abandoned
+    /// response is lost. Connecting takes no longer than for other requests.
     pub async fn fetch_within(
         &self,
         timeout: Duration,
@@ -200,8 +200,8 @@ impl Fetcher {
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 
-    /// Creates a client for one fetch. Its connection is not kept, since the next URL may be
-    /// another's.
+    /// Creates a client for one fetch. Its connection is not kept, since the next URL may be on
+    /// another host.
     fn client_for(
         &self,
         extra: Option<&url::Url>,
@@ -263,7 +263,7 @@ fn normal_host(host: &str) -> String {
     }
 }
 
-/// Finds out whether a guard refused the address.
+/// Checks whether a guard refused the address.
 fn failure_of(error: &hyper_util::client::legacy::Error) -> FetchFailure {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::trust::tls_without_roots;
 
-    /// Server that answers each connection with these bytes. Returns its address, and the number of
+    /// Server that answers each connection with these bytes. Returns its address and the number of
     /// connections.
     async fn server(response: String) -> (SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -441,7 +441,7 @@ mod tests {
                 let failed = fetch(&fetcher, &format!("http://{host}:{port}/")).await;
                 assert_eq!(failed.unwrap_err().kind, FetchFailure::Own, "{host}");
             }
-            // A name may have an address besides, where nobody listens.
+            // A name may have another address, where nobody listens.
             assert!(
                 fetch(&fetcher, &format!("http://localhost:{port}/"))
                     .await

@@ -125,7 +125,7 @@ impl Authenticator for ApiKeys {
     }
 }
 
-/// Error for a key that nobody has.
+/// Error for an unknown key.
 pub const UNKNOWN_KEY: AuthError = AuthError::invalid("unknown key");
 /// Error for credentials that are not a bearer token, or not text.
 const MALFORMED: AuthError = AuthError::invalid("not a bearer token");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_its_principal_and_nothing_else_is() {
+    fn only_a_key_proves_its_principal() {
         let expired = KeySettings {
             expires: Some(jiff::Timestamp::UNIX_EPOCH),
             ..key("old", "mg_old")

@@ -79,7 +79,7 @@ impl AuthMethods {
             .unwrap_or_default();
         let methods: Vec<_> = added.iter().cloned().chain(sourced).chain(keys).collect();
         let anonymous = methods.is_empty().then(|| principals.intern_anonymous());
-        // With the anonymous principal, which must not be away for a moment while an open gateway
+        // With the anonymous principal, which must not disappear for a moment while an open gateway
         // reloads.
         let names = methods.iter().map(|method| method.name());
         principals.retain_methods(
@@ -157,7 +157,8 @@ impl AuthMethods {
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, sent).is_ok()
             && known.endpoint == endpoint
-            // What ended on an open connection is refused by its method, which says why.
+            // Credentials that ended on an open connection are refused by their method, which says
+            // why.
             && known.identity.is_alive()
         {
             return Ok(known.identity.clone());
@@ -174,15 +175,15 @@ impl AuthMethods {
         Ok(identity)
     }
 
-    /// Returns the identity that the first method proves. Fails with the first cause that is more
-    /// than a lack of credentials.
+    /// Returns the identity that the first method proves. Fails with the first cause other than
+    /// missing credentials.
     fn prove(&self, headers: &HeaderMap, endpoint: &str) -> Result<ProvenIdentity, AuthRefusal> {
         let mut refused = AuthRefusal::from(AuthError::Missing);
         for method in &self.methods {
             match method.authenticate(headers, endpoint) {
                 Ok(identity) => return Ok(identity),
-                // Keeps the first real refusal: the cause of a later method would blame credentials
-                // that were never meant for it.
+                // Keeps the first real refusal, because a later method would blame credentials that
+                // were never meant for it.
                 Err(refusal) if refused.error == AuthError::Missing => refused = refusal,
                 Err(_) => {}
             }
@@ -201,8 +202,7 @@ impl AuthMethods {
         }
     }
 
-    /// Returns the time since which the credentials of a principal are refused. `None`: they are
-    /// not.
+    /// Returns the time since which a principal's credentials are refused. `None`: they are valid.
     pub fn expired(&self, principal: &Principal) -> Option<jiff::Timestamp> {
         let expires = self
             .methods

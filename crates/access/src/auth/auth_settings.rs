@@ -11,14 +11,14 @@ use crate::policy::RoleAccess;
 pub struct AuthSettings {
     /// API keys.
     pub keys: Vec<KeySettings>,
-    /// True if clients need a key even where there is none.
+    /// True if clients need a key even if none is configured.
     pub required: bool,
-    /// Roles of people, for the methods that admit some.
+    /// Roles of people, for the methods that admit people.
     pub roles: Vec<RoleAccess>,
     /// People whom each of these roles is for.
     pub matches: Vec<RoleMatch>,
     /// Access tokens of the operator's own issuers, for a
-    /// [`MethodSource`](crate::auth::MethodSource). `None`: none are taken.
+    /// [`MethodSource`](crate::auth::MethodSource). `None`: none are accepted.
     pub tokens: Option<TokenSettings>,
 }
 

@@ -1,7 +1,7 @@
 //! The seam between [`AuthMethods`](super::AuthMethods) and one method to prove an identity.
 //!
-//! Owns what a method answers, and the causes of refusal. Does not know any credential
-//! (`api_keys.rs`). Invariant: a refusal says nothing to a client that would help it to guess.
+//! Owns a method's answers, and the causes of refusal. Does not know any credential
+//! (`api_keys.rs`). Invariant: a refusal tells a client nothing that would help it guess.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,9 +14,8 @@ use crate::auth::expiry::is_past;
 
 /// Method to prove an identity, such as API keys.
 ///
-/// A method answers at once, since authentication is a step before a request's first wait. If it
-/// must fetch something, its refusal carries the fetch, and `serve_request` repeats the step after
-/// that.
+/// A method answers at once, since authentication comes before a request's first wait. If it must
+/// fetch something, its refusal carries the fetch, and `serve_request` repeats the step afterwards.
 pub trait Authenticator: Send + Sync {
     /// Returns the name of the method. Its principals are interned under this name.
     fn name(&self) -> &'static str;
@@ -25,7 +24,7 @@ pub trait Authenticator: Send + Sync {
     fn advice(&self) -> &'static str;
 
     /// Proves the identity behind a request to an endpoint, whose name is empty for the one over
-    /// everything. Fails with [`AuthError::Missing`] if no credentials are of this method.
+    /// all servers. Fails with [`AuthError::Missing`] if no credentials belong to this method.
     fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -50,14 +49,13 @@ pub trait Authenticator: Send + Sync {
         false
     }
 
-    /// Returns true if a login of the principal with this key lives, though the principal may not
-    /// have come yet.
+    /// Returns true if the principal with this key has a valid login, even if it has not come yet.
     fn knows(&self, _: &PrincipalKey) -> bool {
         false
     }
 
     /// Returns the time from which the credentials of a principal are refused. `None`: they do not
-    /// expire, or are another method's.
+    /// expire, or belong to another method.
     fn expires(&self, _: &Principal) -> Option<jiff::Timestamp> {
         None
     }
@@ -70,7 +68,7 @@ pub struct ProvenIdentity {
     pub principal: Arc<Principal>,
     /// Time from which they are refused.
     pub expires: Option<jiff::Timestamp>,
-    /// Cancelled when their login ends. `None`: they belong to no login, and end with the
+    /// Cancelled when their login ends. `None`: they do not belong to a login, and end with the
     /// principal.
     pub login: Option<CancellationToken>,
 }
@@ -85,7 +83,7 @@ impl ProvenIdentity {
         }
     }
 
-    /// Returns true for as long as the credentials are good. They may end on an open connection.
+    /// Returns true for as long as the credentials are valid. They may end on an open connection.
     pub(super) fn is_alive(&self) -> bool {
         !is_past(self.expires)
             && !self
@@ -95,15 +93,14 @@ impl ProvenIdentity {
     }
 }
 
-/// Future that fetches what a method lacks, such as the keys of an issuer. The result is kept by
-/// the method.
+/// Future that fetches what a method lacks, such as an issuer's keys. The method keeps the result.
 pub type CredentialFetch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Refusal of a request by its credentials.
 pub struct AuthRefusal {
     /// Cause.
     pub error: AuthError,
-    /// Fetch after which the same credentials may be good.
+    /// Fetch after which the same credentials may be valid.
     pub fetch: Option<CredentialFetch>,
 }
 
@@ -121,18 +118,18 @@ pub enum AuthError {
     /// Invalid or expired credentials. Clients get one answer for all causes. The difference is for
     /// the operator.
     Invalid(InvalidCredentials),
-    /// Good credentials, for which there is no room. Clients are asked to come again.
+    /// Valid credentials, but no room for them. Clients are asked to try again.
     Unavailable(&'static str),
-    /// Good credentials that lack a right. Only these may learn what is missing.
+    /// Valid credentials that lack a right. Only their sender may learn what is missing.
     Forbidden(LackedRight),
 }
 
-/// Right that good credentials lack.
+/// Right that valid credentials lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LackedRight {
-    /// Scope, which another login may give.
+    /// Scope, which another login may grant.
     Scope,
-    /// Role, which only the operator can give.
+    /// Role, which only the operator can assign.
     Role,
     /// Groups, which are too many for a token, so that no role can go by them.
     Groups,
@@ -163,7 +160,7 @@ impl AuthError {
             AuthError::Invalid(credentials) => credentials.cause,
             AuthError::Unavailable(cause) => cause,
             AuthError::Forbidden(LackedRight::Scope) => "token without the scope",
-            AuthError::Forbidden(LackedRight::Role) => "no role fits",
+            AuthError::Forbidden(LackedRight::Role) => "no matching role",
             AuthError::Forbidden(LackedRight::Groups) => {
                 "token without its groups, which are too many; use app roles (match.app_roles)"
             }

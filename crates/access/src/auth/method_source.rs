@@ -1,17 +1,16 @@
 //! The seam between [`AuthMethods`](super::AuthMethods) and methods that other crates implement.
 //!
 //! Owns how such methods follow the config. Does not know any of them. Invariant: each version of
-//! the config has its own methods, so a preview changes none that is in use.
+//! the config has its own methods, so a preview never changes those in use.
 
 use std::sync::Arc;
 
 use crate::auth::{AuthSettings, Authenticator, PrincipalTable};
 
-/// Source of methods whose settings are described in the config, but which are implemented above
-/// this crate.
+/// Source of methods that the config sets up but that crates above this one implement.
 pub trait MethodSource: Send + Sync {
     /// Creates the methods for these settings. They intern their principals in this table. A
-    /// preview creates some, too, so nothing of the methods in use may change here.
+    /// preview creates some, too, so this must not change the methods in use.
     fn methods(
         &self,
         settings: &AuthSettings,

@@ -1,9 +1,9 @@
 //! Principals that methods admit, interned by their keys.
 //!
-//! Owns their ids and expiry, which method admitted each, and the room for people. Says who is
-//! still admitted. Does not check credentials or decide who becomes admitted: methods do, such as
-//! `api_keys.rs`. Invariant: no id is given twice in one process, so state kept for one principal
-//! is never found by another.
+//! Owns their ids and expiry, which method admitted each, and the limit on people. Knows who is
+//! still admitted. Does not check credentials or decide who is admitted: methods do, such as
+//! `api_keys.rs`. Invariant: a process never reuses an id, so state kept for one principal is never
+//! found by another.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::auth::AuthError;
 use crate::auth::expiry::is_past;
 use crate::policy::RoleSets;
 
-/// Name in place of a method where no credentials are asked for.
+/// Name in place of a method if no credentials are needed.
 pub(super) const NO_METHOD: &str = "none";
 
 /// Maximum number of people in the table, unless another one is set.
@@ -34,7 +34,7 @@ pub struct PrincipalTable {
     people_max: AtomicUsize,
     /// Notified when a person was removed.
     removed: Notify,
-    /// Told when a person has another expiry.
+    /// Notified when a person's expiry changes.
     expiry_changed: Notify,
 }
 
@@ -64,7 +64,7 @@ struct InternedPrincipal {
     method: &'static str,
     /// Time from which its credentials are refused.
     expires: Option<jiff::Timestamp>,
-    /// Number of its last meeting, for people. `None`: the config has it.
+    /// Number of a person's last meeting. `None` for principals in the config.
     met: Option<u64>,
 }
 
@@ -72,13 +72,13 @@ struct InternedPrincipal {
 pub struct Person<'a> {
     /// Identity, the same in every process.
     pub key: PrincipalKey,
-    /// Name in logs. The first one stays for as long as the person is in the table.
+    /// Name in logs. The first one is kept for as long as the person is in the table.
     pub name: &'a str,
     /// Secret that marks handles as the person's own.
     pub secret: PrincipalSecret,
     /// Roles that the person has now.
     pub role: RoleId,
-    /// Time from which none of the person's logins is good.
+    /// Time from which none of the person's logins is valid.
     pub expires: Option<jiff::Timestamp>,
 }
 
@@ -138,7 +138,7 @@ pub struct PrincipalChange {
 }
 
 impl PrincipalTable {
-    /// Creates an empty table with room for so many people.
+    /// Creates an empty table with room for this many people.
     pub fn with_people_max(people_max: usize) -> Self {
         PrincipalTable::of(RwLock::default(), Arc::default(), people_max)
     }
@@ -169,9 +169,8 @@ impl PrincipalTable {
         &self.role_sets
     }
 
-    /// Returns the principal of a person, and takes over roles and expiry. The person who was not
-    /// met for longest makes room for a new one. Fails if everybody in the table has something
-    /// open.
+    /// Returns a person's principal, and updates its roles and expiry. The person who has not come
+    /// for longest makes room for a new one. Fails if everybody in the table has something open.
     pub fn meet(
         &self,
         method: &'static str,
@@ -225,7 +224,8 @@ impl PrincipalTable {
         Ok(principal)
     }
 
-    /// Removes a person whose last login has ended, and has everything ended that is still open.
+    /// Removes a person whose last login has ended, and ends everything of theirs that is still
+    /// open.
     pub fn remove(&self, key: &PrincipalKey) {
         let mut table = self.interned.write();
         table.by_key.remove(key);
@@ -259,7 +259,7 @@ impl PrincipalTable {
         self.removed.notified()
     }
 
-    /// Waits until a person has another expiry. One task at a time may wait.
+    /// Waits until a person's expiry changes. Only one task may wait at a time.
     pub fn expiry_changed(&self) -> Notified<'_> {
         self.expiry_changed.notified()
     }
@@ -338,14 +338,14 @@ impl PrincipalTable {
 
     /// Removes the principals of a method that have other ids than these.
     pub fn retain(&self, method: &str, ids: &HashSet<u32>) {
-        // Only its own: a reload of the keys must not end the sessions of another method.
+        // Only its own, because a reload of the keys must not end the sessions of another method.
         self.interned
             .write()
             .by_key
             .retain(|_, known| known.method != method || ids.contains(&known.principal.id));
     }
 
-    /// Removes the principals of all other methods than these.
+    /// Removes the principals of all methods but these.
     pub fn retain_methods(&self, methods: &[&str]) {
         self.interned
             .write()
@@ -403,7 +403,7 @@ impl PrincipalTable {
     }
 
     /// Returns true if the principal is still admitted. The admin listener admits operators, so
-    /// they always are here.
+    /// they always count here.
     pub fn admits(&self, principal: &Principal) -> bool {
         principal.id == Principal::OPERATOR
             || self
@@ -424,7 +424,7 @@ impl PrincipalTable {
             .collect()
     }
 
-    /// Returns true if no two callers can be different principals.
+    /// Returns true if all callers are the same principal.
     pub fn is_single(&self) -> bool {
         let table = self.interned.read();
         table.by_key.len() <= 1 && !table.admits_people

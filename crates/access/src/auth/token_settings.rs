@@ -1,28 +1,27 @@
-//! Settings of access tokens from the operator's own issuers.
+//! Settings for access tokens from the operator's own issuers.
 //!
-//! Owns the issuers, and whom a role is for. Does not verify tokens (`moongate_tokens`). Invariant:
-//! no algorithm here uses a shared secret.
+//! Owns the issuers, and whom each role is for. Does not verify tokens (`moongate_tokens`).
+//! Invariant: no algorithm here uses a shared secret.
 
 use std::collections::BTreeMap;
 
 use url::Url;
 
-/// Settings of access tokens.
+/// Settings for access tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenSettings {
-    /// URL of this gateway, which all resources start with.
+    /// URL of this gateway, with which all resources start.
     pub public_url: Url,
     /// Issuers, at least one.
     pub issuers: Vec<TokenIssuer>,
 }
 
-/// Issuer whose tokens are taken.
+/// Issuer whose tokens are accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenIssuer {
     /// Identifier, exactly as tokens have it in `iss`.
     pub issuer: String,
-    /// Audiences that open every endpoint. `None`: the audience is the URL of the endpoint that is
-    /// called.
+    /// Audiences that open every endpoint. `None`: the audience is the URL of the called endpoint.
     pub audience: Option<Vec<String>>,
     /// Algorithms that signatures may have.
     pub algorithms: Vec<SignatureAlgorithm>,
@@ -92,7 +91,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// People whom a role is for: those who fit each set part.
+/// People whom a role is for: those who match every part that is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleMatch {
     /// Name of the role.
@@ -101,7 +100,7 @@ pub struct RoleMatch {
     pub issuer: String,
     /// True if everybody with a token of the issuer has the role. The other parts are then empty.
     pub anyone: bool,
-    /// Claims by their paths, with the values of which a token must have one.
+    /// Claims by path, each with values of which a token must have one.
     pub claims: BTreeMap<String, Vec<String>>,
     /// Email addresses, or `*@` and a domain. The issuer must have verified the address.
     pub emails: Option<Vec<String>>,

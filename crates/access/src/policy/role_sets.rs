@@ -1,8 +1,8 @@
 //! Numbers for sets of people's roles.
 //!
-//! Owns which number stands for which set. Does not know what a role may use (`access_table.rs`),
-//! nor who has it. Invariant: a number always means the same role names, so a reload changes what a
-//! set may use, but not who has it.
+//! Owns the mapping between numbers and sets. Does not know what a role may use
+//! (`access_table.rs`), or who has it. Invariant: a number always means the same role names, so a
+//! reload changes what a set may use, but not who has it.
 
 use std::sync::Arc;
 
@@ -14,8 +14,7 @@ use parking_lot::RwLock;
 pub struct RoleSets(RwLock<Vec<Arc<[String]>>>);
 
 impl RoleSets {
-    /// Returns the number of a set of roles, in whatever order they come. `None`: there are too
-    /// many sets.
+    /// Returns the number of a set of roles, in any order. `None` if there are too many sets.
     pub fn intern(&self, roles: &[&str]) -> Option<RoleId> {
         let mut names: Vec<String> = roles.iter().map(|&role| role.to_owned()).collect();
         names.sort_unstable();

@@ -19,7 +19,7 @@ use moongate_access::policy::{GlobList, RoleAccess};
 const RESERVED: [&str; 1] = ["sse"];
 
 /// Length in bytes below which a key can be guessed.
-// A key need not be made by us, so a short one is a warning and no error.
+// Moongate may not have made the key, so a short one is a warning, not an error.
 const SHORT: usize = 16;
 
 /// Gives a key what a role may use.
@@ -79,7 +79,7 @@ impl PlanResolver<'_> {
         views
     }
 
-    /// Resolves the discovery of tools at `/mcp`.
+    /// Resolves tool discovery at `/mcp`.
     pub(super) fn gateway_discovery(&mut self, gateway: &Gateway) -> DiscoverySettings {
         let path = ConfigPath::of(&["gateway"]);
         self.discovery(
@@ -192,7 +192,8 @@ impl PlanResolver<'_> {
             .map(|text| self.expires(&path.key("expires"), text));
         self.check_endpoint_names(&path.key("views"), key.views.as_ref());
         let expires = match expires {
-            // A mistake in the date has been reported. The key must not become one without an end.
+            // A mistake in the date has been reported. The key must not become one that never
+            // expires.
             Some(expires) => Some(expires?),
             None => None,
         };
@@ -274,7 +275,7 @@ impl PlanResolver<'_> {
             self.is_written(&path.key("hash")),
             self.is_written(&path.key("key")),
         ) {
-            // Refused, since it would be a guess which of the two opens the gateway.
+            // Refused, because nobody could know which of the two opens the gateway.
             (true, true) => {
                 let message = format!("`{path}` has both `hash` and `key`");
                 self.error_at_key(

@@ -1,6 +1,6 @@
 //! Credentials for servers with a URL: `auth`.
 //!
-//! Owns what each type of credential needs, and the conflicts of its keys. Does not log in
+//! Owns what each type of credential needs, and the conflicts between its keys. Does not log in
 //! (`moongate_oauth`). Invariant: a client secret goes with a client, and no message quotes it.
 
 use http::header::AUTHORIZATION;
@@ -34,7 +34,7 @@ const COMMAND_ONLY: [&str; 4] = ["command", "args", "env", "ttl"];
 const CLIENT_ONLY: [&str; 3] = ["private_key", "key_id", "audience"];
 
 impl PlanResolver<'_> {
-    /// Resolves `auth` of a server with a URL. Without it, the server can still be logged in to.
+    /// Resolves `auth` of a server with a URL. Without it, a login at the server is still possible.
     pub(super) fn server_auth(&mut self, server: &Server, path: &ConfigPath) -> ServerAuth {
         let Some(login) = &server.auth else {
             return ServerAuth::default();
@@ -66,8 +66,8 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Reports another credential next to `auth`, fixed or the client's: a request can have only
-    /// one.
+    /// Reports a second credential next to `auth`, whether fixed or the client's, because a request
+    /// can have only one.
     fn check_other_credential(&mut self, server: &Server, path: &ConfigPath) {
         let is_credential = |name: &str| name.eq_ignore_ascii_case(AUTHORIZATION.as_str());
         let mut fixed = server.headers.iter().flatten();
@@ -87,7 +87,7 @@ impl PlanResolver<'_> {
         self.error_at_key(ProblemKind::Conflict, &auth, message, fix);
     }
 
-    /// Reports the first key of another type. The same fix is for all of them.
+    /// Reports the first key of another type. One fix covers all of them.
     fn reject_keys_of_type(&mut self, owner: &str, keys: &[&str], path: &ConfigPath) {
         let mut written = keys.iter().map(|key| path.key(key));
         let Some(path) = written.find(|path| self.is_written(path)) else {
@@ -122,7 +122,7 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Checks that a login has at most one client, and its secret none without.
+    /// Checks that a login has at most one client, and no secret without a client.
     fn check_client(&mut self, path: &ConfigPath) {
         let has_client = self.is_written(&path.key("client_id"));
         let secret = path.key("client_secret");
@@ -168,7 +168,7 @@ impl PlanResolver<'_> {
         );
     }
 
-    /// Reports a parameter that would change whose login it is, or where its answer goes.
+    /// Reports a parameter that would change the login's owner, or where its answer goes.
     fn check_parameter(&mut self, path: &ConfigPath, name: &str) {
         if !is_own_parameter(name) {
             return;

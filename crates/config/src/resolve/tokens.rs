@@ -1,7 +1,7 @@
-//! Issuers of access tokens and roles of people: `auth.jwt`, `auth.roles`.
+//! Access token issuers and people's roles: `auth.jwt`, `auth.roles`.
 //!
-//! Owns what makes them unsafe. Does not verify tokens (`moongate_tokens`). Invariant: a role is
-//! for people of one issuer, and it is never for everybody by mistake.
+//! Owns the checks for unsafe ones. Does not verify tokens (`moongate_tokens`). Invariant: a role
+//! is for people of one issuer, and never for everybody by mistake.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::suggest::{alternatives, listed};
 use crate::tree::ConfigPath;
 
 impl PlanResolver<'_> {
-    /// Resolves the issuers. `None`: no tokens are taken.
+    /// Resolves the issuers. `None`: no tokens are accepted.
     pub(super) fn tokens(
         &mut self,
         file: &ConfigFile,
@@ -57,7 +57,7 @@ impl PlanResolver<'_> {
         })
     }
 
-    /// Checks the URL that clients see, which tokens are for.
+    /// Checks the URL that clients see, which is the audience of tokens.
     // RFC 9728, section 1.2: a resource identifier is "an HTTPS URI". Plain HTTP would show tokens
     // to the network.
     fn public_url_for_tokens(&mut self, url: Option<&Url>, path: &ConfigPath) -> Option<Url> {
@@ -113,7 +113,7 @@ impl PlanResolver<'_> {
             return None;
         };
         self.issuer(path, text)?;
-        // Compared as it is written: tokens have no other form of it.
+        // Compared verbatim, because tokens have it in exactly this form.
         Some(text.trim().to_owned())
     }
 
@@ -162,7 +162,7 @@ impl PlanResolver<'_> {
             let message = if name.eq_ignore_ascii_case("none") {
                 format!("`{path}`: with `none`, anybody could write tokens")
             } else if name.starts_with("HS") {
-                format!("`{path}`: {name} needs a secret that this gateway would share")
+                format!("`{path}`: {name} needs a secret shared with the issuer")
             } else {
                 format!("`{path}`: {} is not an algorithm", self.quoted_value(&path))
             };
@@ -172,7 +172,7 @@ impl PlanResolver<'_> {
         algorithms
     }
 
-    /// Resolves the roles of people, and whom each is for.
+    /// Resolves people's roles, and whom each is for.
     pub(super) fn roles(&mut self, file: &ConfigFile) -> (Vec<RoleAccess>, Vec<RoleMatch>) {
         let path = ConfigPath::of(&["auth", "roles"]);
         let mut written = file.auth.roles.iter().enumerate();
@@ -257,8 +257,8 @@ impl PlanResolver<'_> {
             let fix = "remove it, or remove the other keys";
             self.error_at_key(ProblemKind::Conflict, &path, message, fix);
         } else if !people.anyone && !has_parts {
-            let message = format!("`{path}` fits nobody");
-            let fix = "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` is for \
+            let message = format!("`{path}` matches nobody");
+            let fix = "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` matches \
                        everybody with a token of the issuer";
             self.error(ProblemKind::Missing, &path, message, fix);
             return None;
@@ -289,20 +289,20 @@ impl PlanResolver<'_> {
             self.report_missing(path, &fix);
             return None;
         };
-        // Without any issuer there is an error already.
+        // Without any issuer, an error has already been reported.
         if !issuers.is_empty() && !issuers.contains(&issuer) {
             let message = format!(
                 "`{path}`: {} is not the `issuer` of an entry of `[[auth.jwt]]`",
                 self.quoted_value(path)
             );
-            let fix = format!("write it exactly as there: {}", listed(issuers));
+            let fix = format!("write it exactly as it is there: {}", listed(issuers));
             self.error(ProblemKind::Conflict, path, message, fix);
             return None;
         }
         Some(issuer.to_owned())
     }
 
-    /// Resolves the claims that a role needs, by their paths.
+    /// Resolves the claims that a role requires, by path.
     fn role_claims(
         &mut self,
         people: &PeopleMatch,
@@ -314,16 +314,16 @@ impl PlanResolver<'_> {
             ("app_roles", "roles", &people.app_roles),
         ];
         for (key, claim, values) in named {
-            self.check_values(&path.key(key), values.as_deref(), "it fits nobody");
+            self.check_values(&path.key(key), values.as_deref(), "it matches nobody");
             if let Some(values) = values {
                 claims.insert(claim.to_owned(), values.clone());
             }
         }
         for (claim, values) in &people.claim {
             let path = path.key("claim").key(claim);
-            self.check_values(&path, Some(values.as_slice()), "it fits nobody");
+            self.check_values(&path, Some(values.as_slice()), "it matches nobody");
             if claims.insert(claim.clone(), values.clone()).is_some() {
-                let message = format!("`{path}` is the claim of another key of `match`");
+                let message = format!("`{path}` names the same claim as another key of `match`");
                 let fix = "keep one of the two";
                 self.error_at_key(ProblemKind::Conflict, &path, message, fix);
             }
@@ -331,7 +331,7 @@ impl PlanResolver<'_> {
         claims
     }
 
-    /// Reports a list that is empty, or has an empty text.
+    /// Reports a list that is empty, or contains an empty text.
     fn check_values(&mut self, path: &ConfigPath, values: Option<&[String]>, effect: &str) {
         let Some(values) = values else {
             return;
@@ -354,7 +354,7 @@ impl PlanResolver<'_> {
     }
 
     fn check_emails(&mut self, path: &ConfigPath, patterns: Option<&[String]>) {
-        self.check_values(path, patterns, "it fits nobody");
+        self.check_values(path, patterns, "it matches nobody");
         for (i, pattern) in patterns.into_iter().flatten().enumerate() {
             if is_email_pattern(pattern) {
                 continue;
@@ -371,7 +371,7 @@ impl PlanResolver<'_> {
     }
 }
 
-/// Returns true if a URL sends what it gets over the network without TLS.
+/// Returns true if requests to a URL cross the network without TLS.
 fn is_plain_http(url: &Url) -> bool {
     url.scheme() == "http" && !url.host_str().is_some_and(is_loopback_host)
 }

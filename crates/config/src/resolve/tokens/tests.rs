@@ -159,10 +159,10 @@ fn each_issuer_is_checked_and_named_by_its_place() {
 fn a_role_for_nobody_or_for_everybody_by_mistake_is_refused() {
     let issuer = "issuer = \"https://login.example.com\"";
     for (people, beginning) in [
-        (issuer.to_owned(), "`auth.roles[0].match` fits nobody"),
+        (issuer.to_owned(), "`auth.roles[0].match` matches nobody"),
         (
             format!("{issuer}, anyone = false"),
-            "`auth.roles[0].match` fits nobody",
+            "`auth.roles[0].match` matches nobody",
         ),
         (
             format!("{issuer}, anyone = true, groups = [\"a\"]"),
