@@ -75,11 +75,11 @@ pub trait Examiner: Send + Sync {
 
 /// Logins at servers.
 pub trait LoginControl: Send + Sync {
-    /// Returns the login at a server. `None` for one that the gateway does not log in to. Reads a
-    /// small file.
+    /// Returns the login at a server. `None` if the gateway does not log in to it. Reads a small
+    /// file.
     fn login(&self, server: &str) -> Option<LoginView>;
 
-    /// Starts a login at a server. Writes nothing before a login at another domain is confirmed.
+    /// Starts a login at a server. Writes nothing before a login on another domain is confirmed.
     fn start_login(
         &self,
         server: String,

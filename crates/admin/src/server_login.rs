@@ -26,7 +26,7 @@ pub(super) async fn log_in(
     }
 }
 
-/// Handles `POST /api/v1/servers/{name}/logout`. Responds when the login is forgotten.
+/// Handles `POST /api/v1/servers/{name}/logout`. Responds when the login has been deleted.
 pub(super) async fn log_out(Operator(admin): Operator, Path(name): Path<String>) -> Response {
     // In a separate task: if its client disconnected after the revocation, a login that no server
     // accepts would stay.
@@ -34,7 +34,7 @@ pub(super) async fn log_out(Operator(admin): Operator, Path(name): Path<String>)
     match ending.await {
         Ok(Ok(report)) => json(StatusCode::OK, &report),
         Ok(Err(refusal)) => refuse(&refusal),
-        // A panic in that task: the gateway goes on.
+        // A panic in that task does not stop the gateway.
         Err(_) => json_response(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",

@@ -1,7 +1,7 @@
 //! Logins at servers: their part of a status, and the bodies that start and end them.
 //!
-//! Owns the JSON fields. Does not log in. Invariant: none of these has a token, and only the
-//! address that a person opens has the `state` of a login.
+//! Owns the JSON fields. Does not log in. Invariant: none of these contains a token, and only the
+//! address that a person opens contains a login's `state`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct LoginView {
     /// State of the login.
     pub state: LoginPhase,
-    /// Time at which its token ends, if that is known.
+    /// Time at which its token expires, if known.
     pub expires: Option<String>,
     /// True if the gateway renews it.
     pub renews: bool,
@@ -30,7 +30,7 @@ pub enum LoginPhase {
     /// There is none.
     #[default]
     SignedOut,
-    /// There was one, which cannot be renewed any more.
+    /// There was one, but it can no longer be renewed.
     Ended,
 }
 
@@ -39,9 +39,9 @@ pub enum LoginPhase {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LoginRequest {
-    /// True once a person has agreed to a login that is not at the server's domain.
+    /// True once a person has agreed to a login that is not on the server's domain.
     pub confirmed: bool,
-    /// Host of the login that they agreed to, as the first answer had it. Another host must be
+    /// Host of the login that they agreed to, as in the first answer. Another host must be
     /// confirmed again.
     pub host: Option<String>,
 }
@@ -56,10 +56,10 @@ pub struct LoginStart {
     pub url: Option<String>,
     /// Host of the login.
     pub host: String,
-    /// Host of the server, which gets the access that the login gives.
+    /// Host of the server, which gets the access that the login grants.
     pub server_host: String,
-    /// True if the login is not at the server's domain, or not where the one before was. Nothing
-    /// was written: ask a person, then send the request again with `confirmed`.
+    /// True if the login is on a different domain from the server, or from the previous login.
+    /// Nothing was written: ask a person, then send the request again with `confirmed`.
     pub must_confirm: bool,
 }
 

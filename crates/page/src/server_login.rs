@@ -1,6 +1,6 @@
-//! Login at a server, as the server's card shows it.
+//! Login at a server, as its card shows it.
 //!
-//! Owns its words and buttons. Does not log in (`js/actions.js` asks the API). Invariant: a server
+//! Owns its text and buttons. Does not log in (`js/actions.js` asks the API). Invariant: a server
 //! that the gateway does not log in to has neither.
 
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use super::switch::server_url;
 use super::text::WithCode;
 
 /// Renders the state of a login, next to that of its server. Without a login, the server's state
-/// says it.
+/// says so.
 pub(super) fn login_words(login: &LoginView) -> Markup {
     let expires = login.expires.as_deref();
     html! {
@@ -27,7 +27,7 @@ pub(super) fn login_words(login: &LoginView) -> Markup {
     }
 }
 
-/// Renders a time to the minute. The whole of it is in the title.
+/// Renders a time to the minute. The title has the full time.
 fn minute(at: &str) -> Markup {
     let shown = at.get(..16).unwrap_or(at).replace('T', " ");
     html! { time datetime=(at) title=(at) { (shown) " UTC" } }

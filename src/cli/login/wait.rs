@@ -482,8 +482,8 @@ mod tests {
         let fixture = Fixture::new();
         assert_eq!(
             fixture.wait().describe_taker(),
-            "The gateway at http://127.0.0.1:8080 received the answer. If the login fails, the page \
-             in your browser says why."
+            "The gateway at http://127.0.0.1:8080 received the answer. If the login fails, \
+             the page in your browser says why."
         );
     }
 

@@ -48,7 +48,7 @@ fn each_state_of_a_login_has_its_words_and_buttons() {
         ("needs_login", &none, "Sign-in needed", [true, false]),
         ("ready", &none, "Ready.", [false, false]),
         ("failed", &none, "Failed", [false, false]),
-        // A key in the config, or a program: there is nothing to sign in to.
+        // With a key in the config, or a program, there is nothing to sign in to.
         (
             "needs_login",
             &Value::Null,
@@ -66,7 +66,7 @@ fn each_state_of_a_login_has_its_words_and_buttons() {
 }
 
 #[test]
-fn a_closed_card_offers_the_sign_in_alone() {
+fn a_closed_card_offers_only_the_sign_in() {
     let needed = with_login("needs_login", json!({ "state": "ended" }));
     let html = servers_page(&[needed], "", None);
     assert!(html.contains(SIGN_IN) && !html.contains(SIGN_OUT), "{html}");

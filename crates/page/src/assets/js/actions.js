@@ -97,13 +97,13 @@ function openTab() {
 
 /** Leads a tab to the page of a login. @param {Window | null} tab @param {string} address */
 function leadTo(tab, address) {
-  if (!/^https?:$/.test(new URL(address).protocol)) throw new Error("the login has no address for a browser.");
+  if (!/^https?:$/.test(new URL(address).protocol)) throw new Error("the login's address cannot be opened in a browser.");
   if (!tab) return showFailure("The browser blocked the new tab. Open this address to sign in:", { answer: { snippet: address } });
   tab.location.href = address;
   say("Continue in the new tab. The card here shows when you are signed in.");
 }
 
-/** Signs in to a server, in a new tab. A login at another domain is confirmed first. @param {HTMLButtonElement} button @param {string} [host] the host that was agreed to */
+/** Signs in to a server, in a new tab. A login on another domain is confirmed first. @param {HTMLButtonElement} button @param {string} [host] the host that was agreed to */
 async function signIn(button, host) {
   const tab = openTab();
   button.disabled = true;
@@ -114,7 +114,7 @@ async function signIn(button, host) {
     if (!answer.must_confirm) return leadTo(tab, answer.url);
     // The question is on this page, so the tab must not cover it.
     tab?.close();
-    const confirm = `The sign-in is at ${answer.host}. ${answer.server_host} gets the access that you give there. Continue only if you trust ${answer.server_host} with it.`;
+    const confirm = `The sign-in is at ${answer.host}. ${answer.server_host} gets the access that you grant there. Continue only if you trust ${answer.server_host} with it.`;
     if (await confirmAction({ confirm, verb: "Continue" })) await signIn(button, answer.host);
   } catch (error) {
     tab?.close();
