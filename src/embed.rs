@@ -52,7 +52,7 @@ impl EmbeddedGateway {
     }
 
     /// Waits until a server is ready. Fails with its reason if it isn't in time, or with the
-    /// servers' names if there is no such server.
+    /// servers' names if the server is unknown.
     pub async fn wait_ready(&self, server: &str, limit: Duration) -> anyhow::Result<()> {
         let servers = self.0.gateway.servers();
         let Some(found) = servers

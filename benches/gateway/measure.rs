@@ -12,8 +12,7 @@ use std::time::Duration;
 pub(crate) struct CaseFigures {
     pub(crate) name: String,
     pub(crate) tally: LoadTally,
-    /// Calls and CPU nanoseconds of the process in each slice; none if there is no process of its
-    /// own.
+    /// Calls and CPU nanoseconds of the process in each slice; none without a separate process.
     pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) sse: bool,
     pub(crate) failed: Option<String>,

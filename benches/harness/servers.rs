@@ -109,7 +109,7 @@ impl BenchUpstreams {
         Ok(gateway)
     }
 
-    /// The upstream that answers a row over HTTP where there is no gateway.
+    /// The upstream that answers a row over HTTP without a gateway.
     pub(crate) fn serving(&self, case: &BenchCase) -> &ServerProcess {
         match (case.ask, case.server) {
             (AskedFor::List(1000), _) => &self.many,

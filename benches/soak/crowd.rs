@@ -234,7 +234,7 @@ async fn listens(soak: &SoakRun, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Listens for a while; gives the last id. What is no notification has no business here.
+/// Listens for a while; gives the last id. Only notifications belong here.
 async fn hear(soak: &SoakRun, stream: &mut Stream) -> Result<Option<String>> {
     let until = Instant::now() + Duration::from_millis(200 + soak.dice(3000));
     let mut last = None;

@@ -48,7 +48,7 @@ const EXACT_FROM: Duration = Duration::from_secs(10 * 60);
 /// Seconds between two lines of progress, and between two samples.
 const TELL: u32 = 5;
 const SAMPLE: u32 = 15;
-/// How long nobody calls for a sample, at most: what a call holds while it runs is no growth.
+/// How long nobody calls for a sample, at most: what a call holds while it runs isn't growth.
 const HOLD: Duration = Duration::from_secs(1);
 /// Calls that may still run then: those that wait for a server that is on its way.
 const FEW: f64 = 5.0;

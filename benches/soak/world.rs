@@ -332,7 +332,7 @@ impl SoakWorld {
             .unwrap_or_default()
     }
 
-    /// Starts a server that is no child of the gateway's, or starts it again, at its own port.
+    /// Starts or restarts a server on its own port, not as a child of the gateway.
     pub(crate) async fn web(&self, name: &'static str) -> Result<()> {
         let port = self
             .webs
@@ -394,7 +394,7 @@ impl SoakWorld {
         Ok(())
     }
 
-    /// The same with a text that is no config.
+    /// The same with a text that isn't a config.
     pub(crate) fn write_text(&self, text: &str) -> Result<()> {
         self.writes.set(self.writes.get() + 1);
         let aside = self.files.path().join("next.toml");

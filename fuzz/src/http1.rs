@@ -145,7 +145,7 @@ fn serve_with_hyper<S: AsyncRead + AsyncWrite + Unpin>(
         let requests = requests.clone();
         async move {
             let (head, body) = request.into_parts();
-            // A body that breaks off is no request.
+            // A truncated body isn't a request.
             if let Ok(body) = body.collect().await {
                 let (target, body) = (head.uri.to_string(), body.to_bytes());
                 let request = SeenRequest {
@@ -231,7 +231,7 @@ impl SeenAnswer {
 }
 
 async fn read_with_ours(peer: ScriptedPeer) -> Result<SeenAnswer, ConnectionError> {
-    // Without room for idle connections there is no task that watches over them.
+    // Without room for idle connections, no task watches over them.
     let pool = ClientPool::new(PoolLimits {
         idle: 0,
         idle_time: Duration::ZERO,

@@ -67,7 +67,7 @@ pub fn envelope(data: &[u8]) {
     let RpcPayload::One(message) = payload else {
         return;
     };
-    // A key that is no text (half a surrogate pair) is none of those that are looked at.
+    // A key that isn't text (half a surrogate pair) is never among those that are read.
     let Ok(members) = serde_json::from_slice::<Members>(data) else {
         return;
     };
@@ -113,7 +113,7 @@ fn by_the_standard(bytes: &[u8]) -> Vec<SseEvent> {
         }
         at += 1;
     }
-    // What has no end yet is no line.
+    // Text without an end isn't a line yet.
     lines.pop();
     let (mut events, mut kind, mut id, mut data) = (Vec::new(), None, None, Vec::<Vec<u8>>::new());
     for line in lines {

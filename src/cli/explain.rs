@@ -109,7 +109,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Explanation, or the message that there is no such principal or endpoint.
+/// Explanation, or the message that the principal or endpoint is unknown.
 type Answer = Result<ToolExplanation, String>;
 
 impl ExplainArgs {

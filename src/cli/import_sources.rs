@@ -158,7 +158,7 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     })
 }
 
-/// Returns the files of a folder that may have servers, by name. None if there is no such folder.
+/// Returns the files of a folder that may have servers, by name. None if the folder does not exist.
 fn files_of(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder)
         .into_iter()

@@ -27,7 +27,7 @@ pub(super) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
     }
 }
 
-/// Prints a message for people. A closed stderr has no reader and is no reason to stop.
+/// Prints a message for people. A closed stderr has no reader, and isn't a reason to stop.
 pub(super) fn print_message(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{message}");
 }

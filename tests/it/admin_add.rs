@@ -131,7 +131,7 @@ async fn programs_and_files_need_the_permission() {
         json!({ "url": url, "ca": "/etc/hostname" }),
         json!({ "unix": "/run/docker.sock" }),
     ] {
-        // Before anything else: the other server is no name.
+        // Before anything else: the other server isn't a name.
         let reply = add(
             &edited,
             json!({ "servers": { "a b": { "url": url }, "p": settings } }),

@@ -147,7 +147,7 @@ async fn a_web_socket_of_another_page_is_not_opened() {
             );
         }
     }
-    // Not for our own page either: there is no WebSocket here.
+    // Not for our own page either, because it has no WebSocket.
     let head = "GET /api/v1/status HTTP/1.1\nHost: 127.0.0.1\nConnection: Upgrade\nUpgrade: \
                 websocket\n\
                 Sec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n";

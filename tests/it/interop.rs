@@ -134,7 +134,7 @@ async fn a_key_opens_the_gateway() {
     gateway.stop().await;
 }
 
-/// The SDK wraps an output that is no object for clients of earlier revisions. Each SDK checks
+/// The SDK wraps an output that isn't an object for clients of earlier revisions. Each SDK checks
 /// results by the list that it got, so a list of the other era would fail its calls.
 #[tokio::test]
 async fn an_sdk_server_of_both_eras_has_a_list_for_each() {

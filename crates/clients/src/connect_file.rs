@@ -30,7 +30,7 @@ pub enum ExistingEntry {
 /// Cause for which a client's file cannot be changed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConnectError {
-    /// There is no entry for this client.
+    /// This client has no entry.
     Entry(EntryError),
     /// The file cannot be edited.
     Edit(EditError),

@@ -60,7 +60,7 @@ pub struct ConnectRequest {
     pub start: StartCommand,
 }
 
-/// Cause for which there is no entry.
+/// Cause of a missing entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryError {
     /// The client reads no variables, and the value of this one is unknown.

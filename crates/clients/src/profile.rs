@@ -102,7 +102,7 @@ pub struct ClientLimits {
 ///
 /// Texts are templates. In entries and commands, `{url}`, `{name}`, `{bearer}`, `{key}`,
 /// `{variable}` and `{program}` are replaced. A member with a key, or a `[group]` of a command, is
-/// left out if there is no key.
+/// left out without a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientProfile {
     /// Name on the command line.

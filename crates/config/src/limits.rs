@@ -197,7 +197,7 @@ pub struct LimitSettings {
 impl Default for LimitSettings {
     fn default() -> Self {
         LimitSettings {
-            // Zero is no limit: a good rate depends on the clients.
+            // Zero means no limit, because a good rate depends on the clients.
             rate: RateSetting(None),
             calls_per_key: 1024,
             // None stands for the limit of the container, if there is one.

@@ -45,8 +45,8 @@ pub struct Plan {
     pub reload: ReloadSettings,
     /// Storage for state that outlives a restart.
     pub state: StoreSettings,
-    /// Folder of the state, whatever the port is: logins at servers are kept there. `None` if there
-    /// is no such folder, or nothing may be kept.
+    /// Folder of the state, whatever the port is: logins at servers are kept there. `None` without
+    /// such a folder, or if nothing may be kept.
     pub login_folder: Option<PathBuf>,
     /// Hosts that a login may reach at private addresses and without TLS.
     pub egress: Vec<String>,

@@ -54,7 +54,7 @@ impl Gateway {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Returns what an endpoint covers, or `None` if there is no such endpoint.
+    /// Returns what an endpoint covers, or `None` for an unknown endpoint.
     pub fn endpoint_coverage(&self, name: &str) -> Option<EndpointCoverage> {
         self.generation()
             .scopes

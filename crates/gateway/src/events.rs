@@ -92,7 +92,7 @@ impl EventBus {
         })
     }
 
-    /// Adds a subscriber. Returns false if there is no room for another resource.
+    /// Adds a subscriber. Returns false without room for another resource.
     fn add_subscriber(&self, upstream: &Arc<Upstream>, uri: &ByteString) -> bool {
         // The lock is held until the server knows: of two updates, the later set of resources must
         // come last.

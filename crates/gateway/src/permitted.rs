@@ -23,8 +23,7 @@ use moongate_protocol::{Era, ListedOutput};
 use moongate_telemetry::{CallMeter, DeniedRule};
 
 /// Target that policy lets a caller use.
-// The private field ensures it: outside this file there is no way to a value but through the
-// decisions below.
+// The private field ensures it: outside this file, only the decisions below lead to a value.
 #[derive(Clone)]
 pub(super) struct Permitted<T>(T);
 

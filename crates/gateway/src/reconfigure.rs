@@ -410,8 +410,8 @@ impl Gateway {
     }
 
     /// Replaces a server at once, whether or not the new connection comes up. The old one takes no
-    /// new call, because the credential that it was opened with is gone. Returns false if there is
-    /// no such server.
+    /// new call, because the credential that it was opened with is gone. Returns false for an
+    /// unknown server.
     pub fn replace_at_once(self: &Arc<Self>, name: &str) -> bool {
         let _held = self.lock_changes();
         // A stopped gateway starts no servers.

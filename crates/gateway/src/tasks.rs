@@ -93,7 +93,7 @@ impl Endpoint {
     }
 
     /// Refuses a call whose client requires a task, if the tool's server has none. For a tool that
-    /// is no task, "Servers SHOULD return a `-32601` (Method not found) error"
+    /// isn't a task, "Servers SHOULD return a `-32601` (Method not found) error"
     /// (2025-11-25/basic/utilities/tasks.mdx).
     pub(super) fn check_task_mode(upstream: &Upstream, call: &Call) -> Result<(), Error> {
         if !matches!(call.task_mode, TaskMode::Required(_)) || may_have_tasks(upstream) {

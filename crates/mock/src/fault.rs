@@ -43,7 +43,7 @@ pub enum FaultAction {
     Error { code: i64, message: String },
     /// Answers with this result, JSON text sent as written.
     Result { json: String },
-    /// Answers with this HTTP status. Without `body` there is no JSON-RPC in the response.
+    /// Answers with this HTTP status. Without `body`, the response has no JSON-RPC.
     Status {
         status: u16,
         #[serde(default)]

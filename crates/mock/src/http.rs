@@ -271,7 +271,7 @@ async fn get(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply 
         return reply;
     }
     let http = &server.script.http;
-    // "or else return HTTP 405 Method Not Allowed" where there is no stream to offer (2025-11-25,
+    // "or else return HTTP 405 Method Not Allowed" without a stream to offer (2025-11-25,
     // basic/transports).
     let refused = http
         .get

@@ -201,7 +201,7 @@ impl LoginDirectory {
         self.folder.as_ref()
     }
 
-    /// Returns the reason why there is no folder, if it cannot be used.
+    /// Returns the reason why the folder cannot be used, if there is one.
     pub fn folder_problem(&self) -> Option<&str> {
         self.folder_problem.as_deref()
     }

@@ -40,7 +40,7 @@ pub(crate) enum DocumentError {
 }
 
 impl LoginFetcher<'_> {
-    /// Fetches a JSON document about the server. `None`: there is no such document.
+    /// Fetches a JSON document about the server. `None` if it does not exist.
     pub(crate) async fn get_resource_json<T: DeserializeOwned>(
         self,
         url: &Url,
@@ -48,7 +48,7 @@ impl LoginFetcher<'_> {
         read_json(url, self.send_as_server(url, get()).await)
     }
 
-    /// Fetches a JSON document of an authorization server. `None`: there is no such document.
+    /// Fetches a JSON document of an authorization server. `None` if it does not exist.
     pub(crate) async fn get_json<T: DeserializeOwned>(
         self,
         url: &Url,

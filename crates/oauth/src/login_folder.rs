@@ -87,7 +87,7 @@ impl LoginFolder {
         })
     }
 
-    /// Reads the grant of a login. `None` if there is no login.
+    /// Reads the grant of a login. `None` without a login.
     pub fn read_grant(&self, target: &LoginTarget) -> Result<Option<LoginGrant>, FolderError> {
         let names = LoginNames::of(target);
         let path = self.grant_path(&names);
@@ -178,8 +178,8 @@ impl LoginFolder {
         wanted_scopes::remove(&self.files, &lock, &LoginNames::of(target))
     }
 
-    /// Reads the version of a grant's file, without decryption. `None` if there is no login. An
-    /// error says nothing about the login: the process may just be out of file descriptors.
+    /// Reads the version of a grant's file, without decryption. `None` without a login. An error
+    /// says nothing about the login: the process may just be out of file descriptors.
     pub fn grant_version(&self, target: &LoginTarget) -> Result<Option<GrantVersion>, FolderError> {
         let path = self.grant_path(&LoginNames::of(target));
         match read_version(&path) {

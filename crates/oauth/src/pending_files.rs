@@ -75,7 +75,7 @@ fn answers(pending: &PendingLogin, state: &str) -> bool {
     pending.state.expose() == state && is_open(pending, Timestamp::now())
 }
 
-/// Removes logins that waited too long or can't be opened, and the oldest if there is no room.
+/// Removes logins that waited too long or can't be opened, and the oldest if the folder is full.
 fn make_room(files: &SealedFiles, lock: &FileLock) -> Result<(), FolderError> {
     let now = Timestamp::now();
     let mut waiting = Vec::new();

@@ -27,7 +27,7 @@ const NO_REASON: &str = "it returned neither a client nor a reason";
 /// registration. `scope` is what the login will ask for.
 ///
 /// # Errors
-/// There is no way to get a client, or the authorization server refused to register one.
+/// The login has no way to get a client, or the authorization server refused to register one.
 // 2026-07-28, basic/authorization/client-registration: "Clients supporting all options SHOULD use
 // the following priority order".
 pub async fn choose_client(

@@ -160,7 +160,7 @@ fn has_sealed_files(folder: &Path) -> Result<bool, SecretError> {
         .any(|entry| Path::new(&entry.file_name()).extension() == Some(GRANT_ENDING.as_ref())))
 }
 
-/// Reason why there is no root secret.
+/// Reason why the root secret is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// Other users may have read or written the file.

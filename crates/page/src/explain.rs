@@ -42,7 +42,7 @@ pub struct ExplainView<'a> {
     pub principals: Vec<String>,
     /// Principal that is asked about.
     pub principal: String,
-    /// Answer. `None`: nothing was asked, or there is no such principal or endpoint.
+    /// Answer. `None`: nothing was asked, or the principal or endpoint does not exist.
     pub answer: Option<ShownAnswer>,
     /// Reason why there is no answer to the question.
     pub problem: Option<String>,

@@ -32,7 +32,7 @@ struct OpenInputEntry {
 /// Result of a withdrawal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Withdrawal {
-    /// There is no such request.
+    /// The request is unknown.
     NotOpen,
     /// The request is the reader's, which informs its client.
     Own,

@@ -14,7 +14,7 @@ pub(super) struct TimeMembers {
     pub(super) poll: &'static str,
 }
 
-/// Extracts a task from a result. Members around it stay. `None` if there is no task.
+/// Extracts a task from a result. Members around it stay. `None` without a task.
 pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Option<TaskState> {
     let id = result.get_string("taskId")?;
     // A task with an unknown status doesn't count as one, because nobody could see whether it is

@@ -48,8 +48,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no
-    /// room at all.
+    /// Queues a message. Returns true if one was dropped: an old one, or this one if nothing fits.
     pub fn push(&self, message: Bytes, about: Option<ByteString>) -> bool {
         let mut queued = self.queued.lock();
         let size = message.len();

@@ -164,7 +164,7 @@ impl ParkedCalls {
         (entry.until > Instant::now()).then_some(entry.parked)
     }
 
-    /// Parks an exchange again under its ticket, after its client sent something that is no
+    /// Parks an exchange again under its ticket, after its client sent something other than a
     /// response. Its time and its place start again.
     pub fn repark(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
         self.insert(ticket, owner, parked);

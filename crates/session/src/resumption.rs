@@ -407,8 +407,8 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Makes room for an event by evicting the oldest events of this session. Returns false if
-    /// there is no room.
+    /// Makes room for an event by evicting the oldest events of this session. Returns false if it
+    /// does not fit.
     fn make_room(&self, retained: &mut RetainedEvents, size: usize) -> bool {
         let settings = &self.shared.settings;
         // An event that can never fit must not evict all others.

@@ -64,7 +64,7 @@ pub(super) fn backups(file: &Path) -> Vec<FileBackup> {
     found.into_iter().collect()
 }
 
-/// Keeps the text that a file has before a change. `None` if there is no file.
+/// Keeps the text that a file has before a change. `None` if the file does not exist.
 pub(super) fn keep(file: &Path, text: Option<&str>) -> anyhow::Result<FileBackup> {
     keep_at(file, text, jiff::Timestamp::now())
 }

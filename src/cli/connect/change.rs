@@ -102,7 +102,7 @@ impl ClientFile {
         Ok(again)
     }
 
-    /// Returns the key of our entry. `None` if there is no entry of ours, or if it has none.
+    /// Returns the key of our entry. `None` if we have no entry, or if it has no key.
     pub(super) fn own_key(
         &self,
         profile: &ClientProfile,
@@ -134,8 +134,8 @@ impl ClientFile {
             .unwrap_or((GatewayReach::Nothing, String::new())))
     }
 
-    /// Replaces entries by ours, or only removes them if there is no request. Returns the file as
-    /// it was read back.
+    /// Replaces entries by ours, or only removes them without a request. Returns the file as it was
+    /// read back.
     pub(super) fn take_over(
         self,
         profile: &ClientProfile,

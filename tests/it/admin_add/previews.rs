@@ -69,7 +69,7 @@ async fn a_preview_shows_what_would_be_written_and_no_secret() {
 #[tokio::test]
 async fn text_that_cannot_be_read_is_a_problem_of_the_preview() {
     let edited = EditedGateway::start(Setup::new()).await;
-    // Typing is no error, and says where it is wrong.
+    // Incomplete text isn't an error, and says where it is wrong.
     let broken = preview(&edited, json!({ "text": "[servers.a\nurl = 1" })).await;
     assert_eq!(broken["servers"], json!([]), "{broken}");
     assert_eq!(broken["problems"][0]["line"], 1, "{broken}");

@@ -162,7 +162,7 @@ fn options_of_search_mode_without_it_are_told() {
 #[test]
 fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
     let container = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/docker.toml");
-    // As the images start it. The key of commands is no setting.
+    // As the images start it. The key for commands isn't a setting.
     let image = [
         ("MOONGATE_KEY", "a-long-enough-test-key"),
         ("MOONGATE_ADMIN_KEY", "another-long-enough-key"),

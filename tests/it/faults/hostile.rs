@@ -1,5 +1,5 @@
-//! What a client may send that is no honest request: it is refused as the specification says, costs
-//! little, and leaves no trace.
+//! Dishonest requests: each is refused as the specification says, costs little, and leaves no
+//! trace.
 
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ async fn bodies_that_are_too_large_or_no_json_are_refused() {
             "{what}: {reply:?}"
         );
     }
-    // Depth is no reason to fail by itself, but it must cost nothing.
+    // Depth alone isn't a reason to fail, but it must cost nothing.
     let reply = client.post(deep).await;
     assert!(
         reply.status == 400 || reply.status == 200 || reply.status == 404,

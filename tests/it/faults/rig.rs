@@ -92,7 +92,7 @@ impl FaultRig {
         self.ways.lock().unwrap().insert(way);
     }
 
-    /// The mock behind a faulty server that is no child.
+    /// The mock behind a faulty server that isn't a child process.
     pub(crate) fn web(&self, bad: &FaultyServer) -> Option<&MockHandle> {
         match bad.carrier {
             FaultCarrier::Web(n) | FaultCarrier::Tcp(n) | FaultCarrier::TcpPerClient(n) => {

@@ -163,7 +163,7 @@ pub(super) async fn call(client: &McpClient) -> HttpReply {
     client.call("linear__echo", json!({"n": 1})).await
 }
 
-/// Returns true if a call gave a result that is no error.
+/// Returns true if a call returned a result without an error.
 pub(super) fn is_good(reply: &HttpReply) -> bool {
     let answer = reply.answer();
     answer["result"].is_object() && answer["result"]["isError"] != true

@@ -118,7 +118,7 @@ async fn a_legacy_flow_requests_input_within_the_call() {
         "notifications/tools/list_changed"
     );
     assert_eq!(content(&pipe.receive().await), "Luna: Ada, true");
-    // What does not answer the question is no answer.
+    // Text that does not answer the question isn't an answer.
     pipe.send(&call(2, "book", json!({"place": "Luna"}))).await;
     let (_, name, wish) = (
         pipe.receive().await,

@@ -162,7 +162,7 @@ async fn meta_tools_are_called_directly() {
             described,
             "call_tool is called directly: call_tool(name: string, arguments?: object)"
         );
-        // What is not listed is no tool here.
+        // Only listed tools count here.
         let switched_off =
             refused(&client, "call_tool", json!({"name": "call_readonly_tool"})).await;
         assert_eq!(

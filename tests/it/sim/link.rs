@@ -110,7 +110,7 @@ pub(crate) async fn serve(
     let reading = async {
         let mut reader = BufReader::new(reader);
         let mut line = Vec::new();
-        // What a cut left of a line is no message.
+        // The remains of a truncated line aren't a message.
         while let Ok(1..) = reader.read_until(b'\n', &mut line).await
             && line.ends_with(b"\n")
         {

@@ -55,7 +55,7 @@ impl ClientTalk {
         self.seen.lock().unwrap().insert(id.to_string())
     }
 
-    /// Takes what is no request: an answer, or a notification.
+    /// Takes anything but a request: an answer, or a notification.
     pub(crate) fn hear(&self, message: Value) {
         if message["method"] == "notifications/cancelled" {
             self.cancelled

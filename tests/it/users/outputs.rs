@@ -1,4 +1,4 @@
-//! Structured output that is no object: modern clients get it, legacy clients cannot hold it.
+//! Structured output that isn't an object: modern clients get it, legacy clients cannot hold it.
 
 use std::collections::BTreeMap;
 

@@ -345,8 +345,8 @@ async fn assert_no_session_of_the_other_transport(
     assert_eq!(owner.post_to(&url, Some(mine), &initialize()).await, 404);
 }
 
-/// Checks that before `initialize` there is nothing to be had, and that a body of another type, or
-/// that is no message, is refused.
+/// Checks that before `initialize` there is nothing to be had, and that a body of the wrong type,
+/// or without a message, is refused.
 async fn assert_opens_with_initialize(owner: &mut SseClient, mine: &str) {
     assert_eq!(
         owner.ask("tools/list", json!({})).await["error"]["code"],

@@ -20,7 +20,7 @@ pub struct RequestRate {
 }
 
 impl RequestRate {
-    /// Compares two rates by how much they let through. `None` is no limit.
+    /// Compares two rates by how much they let through. `None` means no limit.
     pub(super) fn cmp_generosity(
         one: Option<RequestRate>,
         other: Option<RequestRate>,

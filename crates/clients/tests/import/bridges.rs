@@ -211,7 +211,7 @@ fn a_bridge_has_the_variables_of_its_entry() {
         entry("Authorization: Bearer ${KEY}", json!({})),
         plain("Authorization", "Bearer ${KEY}")
     );
-    // Without a value there is no credential, and the program knows what becomes of it.
+    // Without a value, nothing is a credential, and the program knows what becomes of it.
     let empty = entry("Authorization: Bearer ${KEY}", json!({ "KEY": "" }));
     assert_eq!(
         empty["args"],

@@ -55,7 +55,7 @@ impl PreparedEdit {
         self.text.as_deref() == Some(self.file.text()) && !self.file.tag().is_absent()
     }
 
-    /// Returns true if there is no file yet.
+    /// Returns true if the file does not exist yet.
     pub fn is_new_file(&self) -> bool {
         self.file.tag().is_absent()
     }

@@ -111,8 +111,7 @@ impl Gateway {
             .collect()
     }
 
-    /// Finds the tools that fit some words at an endpoint. Returns `None` if there is no such
-    /// endpoint.
+    /// Finds the tools that fit some words at an endpoint. Returns `None` for an unknown endpoint.
     pub async fn find_tools(
         &self,
         endpoint: &str,

@@ -147,7 +147,7 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
             let mut buffered = std::mem::take(&mut self.read_ahead);
             let bytes = match (read, buffer.filled()) {
-                // EOF or an error, possibly in the middle of a request: there is no peer to answer.
+                // EOF or an error, possibly in the middle of a request: nobody is left to answer.
                 (Err(_), _) | (_, []) => return Poll::Ready(NextRequest::Closed),
                 (Ok(()), bytes) if buffered.is_empty() => bytes,
                 (Ok(()), bytes) => {

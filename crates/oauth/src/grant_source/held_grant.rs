@@ -16,7 +16,7 @@ const NEW_TOKEN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Login as this process knows it.
 pub(super) struct HeldLogin {
-    /// Grant. `None`: there is no login.
+    /// Grant. `None` without a login.
     pub(super) grant: Option<HeldGrant>,
     /// Version of the file that it was read from, or that it could not replace.
     pub(super) version: Option<GrantVersion>,

@@ -16,7 +16,7 @@ impl PendingCalls {
     /// Delivers a server request that arrived on no call's stream to the only call that it can be
     /// about.
     ///
-    /// Returns the request if there is no such call, or several.
+    /// Returns the request if no call matches, or several do.
     pub(crate) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         self.record_kind(kind);

@@ -54,7 +54,7 @@ pub(super) fn write_capability(capabilities: TaskCapabilities) -> RawJson {
 
 /// Reads the response to a call that was sent as a task. `None` if it is the call's plain result.
 pub(super) fn read_created(result: &mut JsonObject) -> Option<TaskState> {
-    // A server may also run the call at once: then there is no `task`, and this is its result.
+    // A server may also run the call at once. Then `task` is missing, and this is its result.
     let mut task = result.get_object("task")?;
     let read = extract_task(&mut task, &TIME_MEMBERS)?;
     result.remove("task");

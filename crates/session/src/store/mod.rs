@@ -74,7 +74,7 @@ pub struct StoreSettings {
     pub file: Option<PathBuf>,
     /// True if the gateway must not run without the store.
     pub required: bool,
-    /// True if there is no file only because there is no directory for one.
+    /// True if the file is missing only because it has no directory.
     pub has_no_directory: bool,
     /// True if the file is lost with the process, because nobody will find it again.
     pub is_temporary: bool,
@@ -182,7 +182,7 @@ struct QueuedChanges {
 }
 
 impl QueuedChanges {
-    /// Queues a change. Returns false if there is no room.
+    /// Queues a change. Returns false if the queue is full.
     fn add(&mut self, (key, value): RowChange) -> bool {
         let cost = cost(&key, value.as_ref());
         let before = self

@@ -51,7 +51,7 @@ impl<K: Ord + Clone> DemandCounter<K> {
         self.0.len()
     }
 
-    /// Returns true if there is no subscriber.
+    /// Returns true without subscribers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -74,7 +74,7 @@ impl HealthCheck {
             } else if waiting.get_or_insert_with(Instant::now).elapsed()
                 < self.grace_period(connection)
             {
-                // A server may work on one request at a time. Silence during a long call is no
+                // A server may work on one request at a time. Silence during a long call isn't a
                 // failure.
                 continue;
             }

@@ -89,7 +89,7 @@ impl SubscribedResources {
         (**self.uris.load()).clone()
     }
 
-    /// Returns true if there is no subscription.
+    /// Returns true without subscriptions.
     pub(crate) fn is_empty(&self) -> bool {
         self.uris.load().is_empty()
     }

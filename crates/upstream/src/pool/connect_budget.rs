@@ -75,7 +75,7 @@ impl ConnectBudget {
     /// Starts an attempt of a dedicated connection.
     pub(crate) fn try_begin(&self, now: Instant) -> Result<CountedAttempt, BudgetDenied> {
         let mut entries = self.lock(now);
-        // Without failures there is no spacing, so many clients of a healthy server connect at
+        // Without failures, attempts are not spaced, so many clients of a healthy server connect at
         // once.
         if entries.all.iter().any(|entry| entry.has_failed) {
             let until = spread(

@@ -149,7 +149,7 @@ impl SharedConnection {
             next_attempt,
             ..
         } = self.server.status.borrow().clone();
-        // The next attempt is no help: a login is what it waits for.
+        // The next attempt would not help, because the server needs a login.
         if needs_login {
             return Error::new(McpErrorKind::ServerDown, login_sentence(name));
         }

@@ -65,7 +65,7 @@ impl SupervisedServer {
         });
     }
 
-    /// Publishes why there is no connection, and the delay before the next attempt.
+    /// Publishes why the connection is missing, and the delay before the next attempt.
     pub(crate) fn set_disconnected(&self, failure: ConnectFailure, delay: &ReconnectDelay) {
         self.publish(UpstreamStatus {
             state: delay.state,

@@ -116,7 +116,7 @@ async fn admin_keys_open_what_their_role_says_on_every_listener() {
                 200
             );
         }
-        // There is no config to read again: what matters is who may ask for it.
+        // No config can be read again here. What matters is who may ask for it.
         for path in ["/api/v1/reload", "/api/v1/servers/a/restart"] {
             let refused = page(&gateway, "POST", path, viewer).await;
             assert_eq!(refused.status, 403, "{path}");

@@ -133,7 +133,7 @@ impl SessionRequest<'_> {
         let mut answers = Vec::new();
         for item in items {
             match item {
-                // The responses of a batch form one array, so there is no stream.
+                // The responses of a batch form one array, so they need no stream.
                 Ok(RpcMessage::Request(request)) => answers.push(self.start(request, false)),
                 Ok(other) => self.accept(other),
                 Err(e) => {

@@ -153,7 +153,7 @@ impl Connection for LegacyHandle {
     /// response".
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let server = self.connection.clone();
-        // Over HTTP without a session there is no connection or session that a ping could test.
+        // Over HTTP without a session, a ping would have no connection or session to test.
         if !server.link.is_multiplexed() && !server.session.has_id() {
             return None;
         }

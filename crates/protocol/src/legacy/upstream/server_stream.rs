@@ -75,7 +75,8 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
             // return HTTP 405 Method Not Allowed, indicating that the server does not offer an SSE
             // stream at this endpoint".
             Err(LinkError::Status { status: 404, .. }) => {
-                // The session is lost, or there is no stream. A call renews a lost session.
+                // The session is lost, or the server offers no stream. A call renews a lost
+                // session.
                 while strong.session.generation() == seen && failures < BACKOFF.len() {
                     tokio::time::sleep(BACKOFF[failures]).await;
                     failures += 1;

@@ -213,7 +213,7 @@ impl Connection for ModernHandle {
     /// proves that it is alive.
     ///
     /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this
-    /// one did when it was opened. Over HTTP there is no connection that could hang.
+    /// one did when it was opened. Over HTTP, no connection can hang.
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let connection = self.0.clone();
         if !connection.link.is_multiplexed() {

@@ -38,7 +38,7 @@ pub(crate) struct ConnectCooldown {
     pub(crate) reason: Arc<str>,
     /// True if a login is the way out. The reason is then the sentence for it.
     pub(crate) needs_login: bool,
-    /// Time before which there is no attempt.
+    /// Time of the earliest next attempt.
     pub(crate) until: Instant,
     /// Time until which calls wait for the end of the cooldown, because the connection was lost a
     /// moment ago.

@@ -34,7 +34,7 @@ use moongate_transport::LinkError;
 
 /// Returns the error of a connection that cools down, with the time of the next attempt.
 pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error {
-    // The next attempt is no help: a login is what it waits for.
+    // The next attempt would not help, because the server needs a login.
     if cooldown.needs_login {
         return Error::new(McpErrorKind::ServerDown, login_sentence(server));
     }
@@ -94,7 +94,7 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// Reason why there is no connection.
+/// Reason why the connection is missing.
 enum DialFailure {
     /// The dial failed, for the reason that people read.
     Dial(ConnectError, ConnectFailure),
