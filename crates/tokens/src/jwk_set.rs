@@ -44,7 +44,7 @@ impl JwkSet {
     ) -> Vec<&PublicKey> {
         self.0
             .iter()
-            .filter(|key| key.fits(algorithm))
+            .filter(|key| key.supports(algorithm))
             .filter(|key| kid.is_none() || key.kid.as_deref() == kid)
             .take(TRIED_MAX)
             .collect()

@@ -78,8 +78,8 @@ impl PublicKey {
     }
 
     /// Returns true if this key can make signatures with an algorithm.
-    pub(crate) fn fits(&self, algorithm: SignatureAlgorithm) -> bool {
-        self.algorithm.is_none_or(|own| own == algorithm) && self.material.fits(algorithm)
+    pub(crate) fn supports(&self, algorithm: SignatureAlgorithm) -> bool {
+        self.algorithm.is_none_or(|own| own == algorithm) && self.material.supports(algorithm)
     }
 
     /// Returns true if this key made a signature.
@@ -89,7 +89,7 @@ impl PublicKey {
         message: &[u8],
         signature: &[u8],
     ) -> bool {
-        if !self.fits(algorithm) {
+        if !self.supports(algorithm) {
             return false;
         }
         match &self.material {
@@ -125,7 +125,7 @@ impl KeyMaterial {
         }
     }
 
-    fn fits(&self, algorithm: SignatureAlgorithm) -> bool {
+    fn supports(&self, algorithm: SignatureAlgorithm) -> bool {
         match self {
             KeyMaterial::Rsa(_) => rsa_parameters(algorithm).is_some(),
             KeyMaterial::P256(_) => algorithm == SignatureAlgorithm::Es256,

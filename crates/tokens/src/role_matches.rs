@@ -21,7 +21,7 @@ pub(crate) fn roles_of<'a>(
 ) -> Vec<&'a str> {
     matches
         .iter()
-        .filter(|role| role.issuer == issuer && fits(role, claims))
+        .filter(|role| role.issuer == issuer && is_match(role, claims))
         .map(|role| role.role.as_str())
         .collect()
 }
@@ -52,11 +52,11 @@ fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
         verified_email(claims, &role.issuer)
             .is_some_and(|email| patterns.iter().any(|pattern| fits_email(pattern, email)))
     });
-    fit_claims && fits_email
+    has_claims && matches_email
 }
 
 /// Compares an address, ignoring case in its domain.
-fn fits_email(pattern: &str, email: &str) -> bool {
+fn matches_email(pattern: &str, email: &str) -> bool {
     let (Some((name, domain)), Some((own_name, own_domain))) =
         (pattern.rsplit_once('@'), email.rsplit_once('@'))
     else {
@@ -90,8 +90,8 @@ mod tests {
         }
     }
 
-    fn fits_text(role: &RoleMatch, claims: &str) -> bool {
-        fits(role, &serde_json::from_str(claims).unwrap())
+    fn matches_text(role: &RoleMatch, claims: &str) -> bool {
+        is_match(role, &serde_json::from_str(claims).unwrap())
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(fits_text(&role, &claims), expected, "{claims}");
+            assert_eq!(matches_text(&role, &claims), expected, "{claims}");
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(fits_text(&role, claims), expected, "{claims}");
+            assert_eq!(matches_text(&role, claims), expected, "{claims}");
         }
     }
 
@@ -167,12 +167,12 @@ mod tests {
         for issuer in ["https://evil.test", "https://login.test/", ""] {
             assert!(roles_of(&matches, issuer, &claims).is_empty(), "{issuer}");
         }
-        assert!(!fits(&role(&[], &[]), &claims));
+        assert!(!is_match(&role(&[], &[]), &claims));
         let anyone = RoleMatch {
             anyone: true,
             ..role(&[], &[])
         };
-        assert!(fits(&anyone, &claims));
+        assert!(is_match(&anyone, &claims));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Credentials that a server is sent, and that change while its connection lives.
+//! Server credentials that can change while a connection is open.
 //!
-//! Owns the seam to whoever keeps them, and the challenge of a server that refused one. Does not
-//! keep or renew any. Invariant: a credential goes to the origin of its connection alone, and a
-//! request is repeated at most once for it.
+//! Owns the seam to their keeper, and the challenge of a server that refused one. Does not keep or
+//! renew any. Invariant: a credential goes only to the origin of its connection, and a request is
+//! repeated at most once for it.
 
 use std::sync::Arc;
 
@@ -12,31 +12,31 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::LinkError;
 
-/// Maximum number of challenges that are kept of one response, and of bytes in each.
+/// Maximum number of challenges to keep from one response, and of bytes in each.
 // RFC 9110, section 11.6.1: a response may have several challenges, each with a few parameters.
 const CHALLENGES_MAX: (usize, usize) = (8, 4096);
 
 /// Source of the credential for one connection.
 pub trait CredentialSource: Send + Sync {
     /// Returns the value of `Authorization` for the next request, after a renewal that is due.
-    /// `None`: without one.
+    /// `None`: the request has none.
     fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>>;
 
     /// Records that the server refused what was sent. Returns true if the request should be sent
-    /// once more, since there is another credential now.
+    /// again with a new credential.
     fn on_refusal<'a>(
         &'a self,
         sent: Option<&'a HeaderValue>,
         challenge: &'a AuthChallenge,
     ) -> BoxFuture<'a, bool>;
 
-    /// Returns true if it is one person's. A refusal of it says nothing about the server.
+    /// Returns true if it belongs to one person. Its refusal says nothing about the server.
     fn is_personal(&self) -> bool;
 }
 
 /// Finds the source for a connection.
 pub trait CredentialDirectory: Send + Sync {
-    /// Returns the source. `None`: the connection has the headers of the config alone.
+    /// Returns the source. `None`: the connection has only the headers in the config.
     fn find_source(&self, target: &CredentialTarget<'_>) -> Option<Arc<dyn CredentialSource>>;
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Owns the methods, the named API keys, those of operators included, and the principals that they
 //! prove. Does not decide what a principal may do (`policy`). Invariant: a key is compared by its
-//! hash in constant time. It is never logged or forwarded, and lives no longer than its connection.
+//! hash in constant time. It is never logged or forwarded, and is kept no longer than its
+//! connection.
 
 mod admin;
 mod auth_methods;
