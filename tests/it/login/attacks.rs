@@ -9,14 +9,14 @@ use super::whole_login::check_page;
 use super::world::{SENTENCE, World, call, guarded_server, is_good, reaches, ready};
 use crate::harness::{Process, until};
 
-/// Checks that no token came of a login.
+/// Checks that a login brought no token.
 fn assert_no_login(world: &World, what: &str) {
     assert_eq!(world.issuer.token_requests(), 0, "{what}");
     assert_eq!(world.logins(), Vec::<String>::new(), "{what}");
     assert_eq!(world.issuer.live_logins(), 0, "{what}");
 }
 
-/// Logs in where nothing is hostile any more.
+/// Logs in once nothing is hostile any more.
 async fn valid_login(world: &World) {
     world.issuer.change(|rules| *rules = IssuerRules::default());
     world.log_in().await;
@@ -137,7 +137,7 @@ async fn a_server_at_a_changed_url_never_gets_the_old_token() {
         assert_eq!(request.header("authorization"), None, "{request:?}");
     }
     assert_eq!(world.issuer.live_logins(), 1);
-    // The login belongs to the first URL, and is there when that comes back.
+    // The login belongs to the first URL, and is found again when that comes back.
     world.setup = world.setup.http("linear", &world.server.url);
     reload(&world, &gateway);
     let client = ready(&gateway).await;

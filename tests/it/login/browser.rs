@@ -1,8 +1,7 @@
-//! Browser of the tests.
+//! Test browser.
 //!
-//! Owns the following of redirects, with their cookies. Does not run scripts, and forgets everything
-//! after a page. Invariant: it opens what it is given, as a person would who trusts the printed
-//! address.
+//! Owns redirects and their cookies. Does not run scripts, and forgets everything after a page.
+//! Invariant: it opens any address, like a person who trusts the printed one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use url::Url;
 
 use crate::harness::{HttpClient, HttpReply};
 
-/// Redirects that a browser follows.
+/// Maximum number of redirects that a browser follows.
 const REDIRECTS_MAX: usize = 5;
 
 /// Page that a browser shows.
@@ -40,8 +39,8 @@ pub(super) async fn browse(url: &str) -> BrowserPage {
     panic!("{url} is one redirect too many");
 }
 
-/// Opens an address that redirects. Returns the address that a browser would go on to, whether
-/// anybody is there or not.
+/// Opens an address that redirects. Returns the address that a browser would open next, whether
+/// anybody listens there or not.
 pub(super) async fn approve(url: &str) -> String {
     let reply = HttpClient::new().get(url).await;
     location(url, &reply).unwrap_or_else(|| panic!("{url} leads nowhere: {reply:?}"))

@@ -1,7 +1,7 @@
-//! Commands about logins, as a person runs them.
+//! Login commands, as a person runs them.
 //!
 //! Owns the process, its input and what it prints. Does not open addresses (`browser.rs`).
-//! Invariant: the command has its own home, and a browser program that only notes what it is to
+//! Invariant: the command has its own home, and a browser program that only records what it should
 //! open.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,10 +18,10 @@ use super::issuer::Issuer;
 use crate::harness::{Setup, until, within};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
-/// Browser program that notes its arguments.
+/// Browser program that records its arguments.
 const XDG_OPEN: &str = "#!/bin/sh\nprintf '%s\\n' \"$@\" >> \"$HOME/opened\"\n";
 
-/// Command that runs. It ends with this handle.
+/// Running command. It ends with this handle.
 pub(super) struct RunningCommand {
     child: Child,
     input: Option<ChildStdin>,
@@ -74,7 +74,7 @@ impl RunningCommand {
         self.printed.lock().clone()
     }
 
-    /// Waits for the address that a person is to open.
+    /// Waits for the address that a person should open.
     pub(super) async fn address(&self, issuer: &Issuer) -> String {
         self.address_at(issuer.origin()).await
     }
@@ -115,9 +115,9 @@ impl RunningCommand {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Ends it, and waits until nothing of it is left.
+    /// Kills it, and waits until nothing of it is left.
     pub(super) async fn stop(mut self) {
-        // Fails if it has ended by itself, which is as good.
+        // Fails if it has already exited, which is just as good.
         let _ = self.child.kill().await;
     }
 

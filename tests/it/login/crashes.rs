@@ -18,7 +18,7 @@ async fn end(mut gateway: Process, signal: Signal) {
     gateway.ended().await;
 }
 
-/// Logs in for a token that ends at once, so that each start of a gateway renews it.
+/// Logs in for a token that expires at once, so that each start of a gateway renews it.
 async fn short_login() -> World {
     let world = World::start().await;
     world
@@ -83,7 +83,7 @@ async fn a_gateway_killed_around_the_answer_needs_one_login_at_most() {
         call(&client).await.text();
         end(gateway, Signal::TERM).await;
     }
-    // A login whose answer was lost is over, and the one after it took its place.
+    // A login whose answer was lost has ended, and the next one replaced it.
     assert_eq!(world.issuer.live_logins(), 1);
 }
 

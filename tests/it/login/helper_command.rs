@@ -9,7 +9,7 @@ use crate::harness::until;
 /// Text that the command writes to stderr.
 const STDERR: &str = "canary-on-stderr";
 
-/// World whose server takes the tokens of a command.
+/// World whose server accepts a command's tokens.
 struct CommandWorld {
     world: World,
     program: PathBuf,

@@ -1,8 +1,8 @@
-//! Authorization server of the tests, on loopback, and the metadata of the resources behind it.
+//! Test authorization server on loopback, and the metadata of the resources behind it.
 //!
 //! Owns the rules that a test may change, and what it may ask. Does not answer requests
 //! (`endpoints.rs`), and does not keep tokens (`token_book.rs`). Invariant: it checks what a real
-//! one checks, so a client that leaves something out gets no token.
+//! one checks, so a client that omits something gets no token.
 
 mod endpoints;
 mod token_book;
@@ -48,15 +48,15 @@ pub(super) type RuleChange = fn(&mut IssuerRules);
 /// Behaviour, which a test may change at any time.
 #[derive(Clone)]
 pub(super) struct IssuerRules {
-    /// Life of access tokens, as it is announced.
+    /// Lifetime of access tokens, as announced.
     pub(super) life: Duration,
-    /// True if the metadata is in the place of OpenID Connect alone.
+    /// True if the metadata is only where OpenID Connect has it.
     pub(super) is_openid: bool,
     /// True if it registers clients.
     pub(super) registers: bool,
-    /// True if it takes client documents.
+    /// True if it accepts client documents.
     pub(super) takes_documents: bool,
-    /// Way in which clients authenticate.
+    /// Method by which clients authenticate.
     pub(super) method: ClientMethod,
     /// Parameter `iss` of its answers.
     pub(super) iss: IssRule,
@@ -66,11 +66,11 @@ pub(super) struct IssuerRules {
     pub(super) refresh: RefreshRule,
     /// True if the metadata redirects to another address, where it is.
     pub(super) moves_metadata: bool,
-    /// Members of the metadata that are other ones. Null takes one away.
+    /// Members of the metadata to replace. Null removes one.
     pub(super) metadata: Vec<(&'static str, Value)>,
 }
 
-/// Way in which a client authenticates.
+/// Method by which a client authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientMethod {
     None,
@@ -81,13 +81,13 @@ pub(super) enum ClientMethod {
 /// Parameter `iss` of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IssRule {
-    /// Announced and right.
+    /// Announced and correct.
     Right,
     /// Announced, and of another issuer.
     Wrong,
     /// Announced, and missing.
     Missing,
-    /// Not announced and not there.
+    /// Not announced and not sent.
     Unknown,
 }
 
@@ -159,7 +159,7 @@ impl Issuer {
         change(&mut self.state.rules.lock());
     }
 
-    /// Makes a server demand tokens that this issuer gave for it.
+    /// Makes a server demand tokens that this issuer issued for it.
     pub(super) fn guard(&self, server: &MockHandle) {
         let mut metadata = Url::parse(&self.state.origin).unwrap();
         metadata.set_path("/resource");
@@ -195,19 +195,19 @@ impl Issuer {
         self.count(IssuerStep::Exchange) + self.count(IssuerStep::Refresh)
     }
 
-    /// Returns true if the access token that was given last has ended.
+    /// Returns true if the last access token has expired.
     pub(super) fn has_expired(&self) -> bool {
         let end = self.state.book.lock().newest_end();
         end.is_some_and(|end| end <= Instant::now())
     }
 
-    /// Returns true if the access token that was given last is good for another second.
+    /// Returns true if the last access token is valid for another second.
     pub(super) fn is_fresh(&self) -> bool {
         let end = self.state.book.lock().newest_end();
         end.is_some_and(|end| end > Instant::now() + Duration::from_secs(1))
     }
 
-    /// Counts the logins that are still good.
+    /// Counts the logins that are still valid.
     pub(super) fn live_logins(&self) -> usize {
         self.state.book.lock().live_logins()
     }

@@ -3,7 +3,7 @@
 //!
 //! Owns its process, and what a test asks of it. Does not guard the server, which
 //! `tests/login/oidc_provider.mjs` does. Invariant: the server gets only requests whose token was
-//! given for it and has not ended.
+//! issued for it and has not expired.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,7 +20,7 @@ use super::world::{SENTENCE, call, reaches, ready};
 use crate::harness::program::Program;
 use crate::harness::{HttpClient, HttpReply, Setup, legacy, only, serve, until};
 
-/// Life of an access token, in seconds. It is renewed before.
+/// Lifetime of an access token, in seconds. It is renewed earlier.
 const LIFE_SECS: &str = "4";
 
 /// Folder that `tests/login/setup.sh` filled.

@@ -1,7 +1,7 @@
-//! Endpoints of the authorization server of the tests.
+//! Endpoints of the test authorization server.
 //!
 //! Owns the reading of requests and the answers. Does not keep tokens (`token_book.rs`). Invariant:
-//! a request with a parameter twice, or without one that its specification demands, is refused.
+//! a request that repeats a parameter, or lacks a required one, is refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -297,7 +297,8 @@ impl IssuerState {
         reply(200, "text/plain", String::new())
     }
 
-    /// Finds out which client sent a form. `None`: an unknown one, or in another way than its own.
+    /// Finds the client that sent a form. `None`: an unknown one, or one that uses the wrong
+    /// method.
     fn authenticate(&self, headers: &HeaderMap, form: &Parameters) -> Option<String> {
         let header = headers.get("authorization");
         let (id, secret, method) = match (header, form.get("client_id"), form.get("client_secret"))
@@ -333,7 +334,7 @@ fn form_decoded(text: &str) -> String {
         .map_or_else(String::new, |(name, _)| name.into_owned())
 }
 
-/// Reads a query or a form. `None`: a parameter is there twice.
+/// Reads a query or a form. `None`: a parameter appears twice.
 fn parameters(text: &str) -> Option<Parameters> {
     let mut read = Parameters::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()).into_owned() {

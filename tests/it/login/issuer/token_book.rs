@@ -1,7 +1,7 @@
-//! Codes and tokens of the authorization server of the tests.
+//! Codes and tokens of the test authorization server.
 //!
-//! Owns what was given to whom, and what is still good. Does not speak HTTP. Invariant: a code is
-//! good once, and a refresh token that was replaced ends its whole login when it comes again.
+//! Owns what was issued to whom, and what is still valid. Does not speak HTTP. Invariant: a code
+//! works once, and a replaced refresh token ends its whole login when it comes again.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time for which a token is good beyond what was announced. A request that left in time may arrive
-/// late on a busy machine.
+/// Time for which a token is valid beyond its announced lifetime. A request that left in time may
+/// arrive late on a busy machine.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Login that a code stands for.
@@ -23,7 +23,7 @@ pub(super) struct CodeRecord {
     pub(super) resource: Option<String>,
 }
 
-/// Tokens as they are given.
+/// Tokens as issued.
 pub(super) struct GivenTokens {
     pub(super) access: String,
     pub(super) refresh: String,
@@ -37,7 +37,7 @@ struct LoginRecord {
 
 struct AccessRecord {
     login: usize,
-    /// End that was announced.
+    /// Announced expiry.
     end: Instant,
 }
 
@@ -46,7 +46,7 @@ struct RefreshRecord {
     is_current: bool,
 }
 
-/// All that was ever given.
+/// Everything that was ever issued.
 #[derive(Default)]
 pub(super) struct TokenBook {
     codes: HashMap<String, CodeRecord>,
@@ -116,7 +116,7 @@ impl TokenBook {
         if login.resource.as_deref() != resource {
             return Err("invalid_target");
         }
-        // RFC 9700, section 4.14.2: whoever used it first, one of the two is a thief.
+        // RFC 9700, section 4.14.2: whichever came first, one of the two is a thief.
         if !std::mem::take(&mut record.is_current) {
             login.is_revoked = true;
             self.reuses += 1;
@@ -147,7 +147,7 @@ impl TokenBook {
         }
     }
 
-    /// Returns true for a token that a resource should take.
+    /// Returns true for a token that a resource should accept.
     pub(super) fn is_good(&self, token: &str, resource: &str) -> bool {
         self.access.get(token).is_some_and(|record| {
             let login = &self.logins[record.login];
@@ -156,7 +156,7 @@ impl TokenBook {
         })
     }
 
-    /// Returns the announced end of the access token that was given last.
+    /// Returns the announced expiry of the last access token.
     pub(super) fn newest_end(&self) -> Option<Instant> {
         self.newest_end
     }
@@ -166,7 +166,7 @@ impl TokenBook {
         self.reuses
     }
 
-    /// Counts the logins that are still good.
+    /// Counts the logins that are still valid.
     pub(super) fn live_logins(&self) -> usize {
         self.logins.iter().filter(|login| !login.is_revoked).count()
     }
