@@ -104,7 +104,7 @@ impl EventFeed {
 
     /// Sends an event to all watchers.
     pub(super) fn send(&self, event: Weak<AdminEvent>) {
-        // Fails if nobody watches any more, which the task sees by itself.
+        // Fails if nobody watches any more, which the task notices on its own.
         let _ = self.sender.send(event);
     }
 

@@ -47,12 +47,12 @@ fn status_of(is_refused: bool) -> StatusCode {
 /// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
 pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>) -> Response {
     let gateway = admin.gateway.clone();
-    // In a separate task: the restart goes on if its client disconnects.
+    // In a separate task, so that the restart continues if its client disconnects.
     let restarting = tokio::spawn({
         let name = name.clone();
         async move { gateway.restart(&name).await }
     });
-    // `Err` means a panic in that task: the gateway goes on.
+    // `Err` means a panic in that task, which does not stop the gateway.
     let Ok(restarted) = restarting.await else {
         return json_response(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -98,7 +98,7 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
     }
     check_site(&parts.headers)?;
     check_type(parts)?;
-    // A browser adds its cookie by itself, so it must also say that our own page asks.
+    // A browser adds its cookie automatically, so it must also say that our own page asks.
     let has_cookie = matches!(
         parts.extensions.get(),
         Some(AccessGrant::Key {

@@ -86,7 +86,7 @@ impl StartCommand {
         }
     }
 
-    /// True if an entry with this command and these arguments starts `moongate stdio`, by itself or
+    /// True if an entry with this command and these arguments starts `moongate stdio`, directly or
     /// from a package.
     pub fn is_bridge(command: &str, args: &[&str]) -> bool {
         let name = command.rsplit(['/', '\\']).next().unwrap_or(command);

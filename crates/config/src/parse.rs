@@ -119,7 +119,7 @@ impl FileParser<'_> {
         }
     }
 
-    // The parser goes on after an error, so one run reports them all.
+    // The parser continues after an error, so one run reports them all.
     fn toml(&self, faults: &mut ProblemCollector) -> ConfigNode {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {

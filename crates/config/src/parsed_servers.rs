@@ -38,7 +38,8 @@ pub struct ParsedServer {
     pub notes: Vec<String>,
     /// True if the server cannot be used.
     pub is_broken: bool,
-    /// True if the client's entry logged in by itself, which is the gateway's part from now on.
+    /// True if the client logged in on its own for this entry, which is the gateway's job from now
+    /// on.
     pub needs_login: bool,
 }
 

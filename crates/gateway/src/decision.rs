@@ -50,7 +50,7 @@ pub(super) enum DecisionRule {
 
 /// Observer of a decision.
 pub(super) trait DecisionRecorder {
-    /// Records what a rule says. Returns true if the decision goes on.
+    /// Records what a rule says. Returns true if the decision continues.
     fn record(&mut self, rule: DecisionRule, allows: bool) -> bool;
 }
 

@@ -52,8 +52,8 @@ impl Gateway {
                 known,
             });
         };
-        // The walk goes on after this refusal. Otherwise people repair one rule and only then meet
-        // the next.
+        // The walk continues after this refusal. Otherwise people repair one rule and only then
+        // meet the next.
         rules.extend((!is_allowed).then(|| endpoint_rule(generation, principal, &path)));
         let snapshot = generation.snapshot.load();
         let item = found.find_explained(&snapshot, &ByteString::from(tool));

@@ -154,7 +154,7 @@ impl Gateway {
         // Settings that need no new connection hold at once.
         serving.apply_settings(settings);
         match self.replacements.find(name) {
-            // A replacement with the same connection goes on.
+            // A replacement with the same connection continues.
             Some((candidate, _)) if settings.same_connection(&candidate.settings) => {
                 candidate.apply_settings(settings);
                 return serving.clone();

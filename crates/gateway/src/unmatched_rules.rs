@@ -127,7 +127,7 @@ fn unmatched_of_servers(generation: &Generation) -> Vec<CatalogFinding> {
         let rules = rules_of(entry)
             .into_iter()
             .flat_map(|(section, rules)| rule_keys(section, rules));
-        // A rule that matches at one server is of use: `defaults` gives it to all of them.
+        // A rule that matches at one server is useful: `defaults` gives it to all of them.
         of_use.extend(rules.filter(|rule| !left.iter().any(|(other, _)| other == rule)));
         found.extend(left);
     }

@@ -85,7 +85,7 @@ impl MockCall {
 
     /// Sends a message before the response. Waits while the caller does not read.
     pub(super) async fn send_message(&self, message: String) {
-        // A disconnected caller gets nothing. The transport decides if the call goes on.
+        // A disconnected caller gets nothing. The transport decides if the call continues.
         let _ = self.out.send(OutgoingFrame::Message(message)).await;
     }
 

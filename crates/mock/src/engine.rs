@@ -187,7 +187,7 @@ pub(super) async fn flood(bytes: usize) {
         }
         left -= part;
     }
-    // A process may end after this, and the last write goes on in the background.
+    // A process may end after this, and the last write continues in the background.
     let _ = stderr.flush().await;
 }
 

@@ -117,7 +117,7 @@ impl RequestRecord {
         // A POST of HTTP+SSE is seen again as a line, and written then.
         let is_repeated = request.path.starts_with(super::http_sse_sessions::SEND);
         if let Some(file) = self.file.as_ref().filter(|_| !is_repeated) {
-            // A record that cannot be written is the test's to notice, so the server goes on.
+            // Noticing a record that cannot be written is up to the test, so the server continues.
             // One write for each line: several processes may append to one file.
             let _ = file
                 .lock()

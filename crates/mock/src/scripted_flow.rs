@@ -64,7 +64,7 @@ pub struct FlowRequest {
     /// on without it.
     #[serde(default)]
     pub withdraw_ms: Option<u64>,
-    /// Goes on at once, whenever the answer comes (legacy).
+    /// Continues at once, whenever the answer comes (legacy).
     #[serde(default)]
     pub later: bool,
 }
@@ -80,6 +80,6 @@ pub enum UndeclaredPolicy {
     Skip,
     /// Sends the request anyway to a legacy client, as a rude server would. A modern call fails.
     Ask,
-    /// The same, and goes on if the request is refused.
+    /// The same, and continues if the request is refused.
     Insist,
 }

@@ -151,7 +151,7 @@ impl AddView<'_> {
                     form method="post" class="js-only" data-build { (command_fields()) }
                     p { "On the gateway's machine:" }
                     (code_block("moongate add NAME -- npx -y PACKAGE@VERSION", "the command"))
-                    p class="soft" { "This page updates by itself: the new server appears at \
+                    p class="soft" { "This page updates automatically: the new server appears at \
                         once." }
                 }
             }

@@ -69,7 +69,7 @@ impl NoticeFacts {
         let words = html! {
             b { (count(keys.len() as u64, "change needs", "changes need")) " a gateway restart" }
             ": "
-            code { (keys.join(", ")) } ". Until then the old values apply."
+            code { (keys.join(", ")) } ". Until then, the old values stay in effect."
         };
         (!keys.is_empty()).then_some(("banner orange", words))
     }

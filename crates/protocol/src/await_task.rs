@@ -91,7 +91,7 @@ impl TaskAsCall {
                     let (Some(task), Some(hooks)) = (outcome.task, self.hooks.take()) else {
                         continue;
                     };
-                    // The call's exchange ends here. The same stream goes on with the task's
+                    // The call's exchange ends here. The same stream continues with the task's
                     // events.
                     self.exchange = (hooks.wait)(&task.id);
                     self.task = Some((task.id, hooks.cancel, hooks.timeout_error));

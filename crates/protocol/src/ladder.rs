@@ -213,7 +213,7 @@ impl<'a> Ladder<'a> {
         })
     }
 
-    /// Goes on after a probe that failed.
+    /// Continues after a failed probe.
     ///
     /// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other
     /// error, or does not respond within a reasonable timeout: the server is legacy. Fall back to

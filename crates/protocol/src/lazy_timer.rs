@@ -129,7 +129,7 @@ impl Future for PooledTimer {
 
 impl Drop for PooledTimer {
     fn drop(&mut self) {
-        // A timer that has fired is of no use to others.
+        // A timer that has fired is useless to others.
         let Some(timer) = self.timer.take().filter(LazyTimer::is_armed) else {
             return;
         };

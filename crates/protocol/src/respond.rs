@@ -87,7 +87,7 @@ pub(super) trait ResponseEncoder: Send + 'static {
 pub(super) enum InputAction {
     /// Messages go out on the stream; the responses come in other requests.
     Send(Vec<Bytes>),
-    /// The waiting server learned that its request is refused, and the exchange goes on.
+    /// The waiting server learned that its request is refused, and the exchange continues.
     Refused,
     /// The exchange ends with this response.
     End(u16, Vec<Bytes>),

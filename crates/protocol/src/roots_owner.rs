@@ -116,7 +116,7 @@ impl PendingCalls {
         self.seen_input().asks_roots() || !self.seen_input().is_roots_tried()
     }
 
-    /// Records that the server was offered roots, and did not ask for them by itself.
+    /// Records that the server was offered roots, and did not ask for them on its own.
     pub fn record_roots_tried(&self) {
         self.seen_input().set_roots_tried();
     }

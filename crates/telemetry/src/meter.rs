@@ -85,8 +85,8 @@ pub struct MeterFactory {
     metrics: Arc<Metrics>,
     hasher: RandomState,
     /// Meters in use, by the hash of their labels.
-    // A rebuilt catalogue goes on with the meters of the one before, or its counts would start at
-    // zero again.
+    // A rebuilt catalogue keeps the meters of the previous one, or its counts would start at zero
+    // again.
     meters: Mutex<HashMap<u64, Weak<CallMeter>>>,
 }
 

@@ -28,7 +28,7 @@ pub fn redact(text: &str) -> String {
     out.into_owned()
 }
 
-/// Hides what looks like a credential by itself, whatever name it has.
+/// Hides values that look like credentials, whatever their name.
 pub fn redact_values(text: &str) -> String {
     hide_prefixed(&hide_schemes(&hide_userinfo(text))).into_owned()
 }

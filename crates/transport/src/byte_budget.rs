@@ -25,7 +25,7 @@ pub struct ByteBudget {
     pub(super) refused: CounterHandle,
     /// Count of messages whose text had to be mended.
     pub(super) mended: CounterHandle,
-    /// Count of replies that the gateway gives by itself.
+    /// Count of replies that the gateway gives itself.
     pub(super) replies: ReplyMeter,
     /// Share of the gateway's memory that the server's messages take.
     pub(super) memory: MemoryShare,

@@ -46,7 +46,7 @@ impl CookieJar {
                 }
             }
         }
-        // The oldest make room. One that is too long by itself is lost.
+        // The oldest make room. One that is too long on its own is dropped.
         while cookies.iter().map(Cookie::size).sum::<usize>() > BYTES_MAX {
             cookies.remove(0);
         }

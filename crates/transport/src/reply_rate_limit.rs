@@ -41,7 +41,7 @@ impl ReplyRateLimit {
     }
 }
 
-/// Counter of server requests that the gateway answers by itself.
+/// Counter of server requests that the gateway answers itself.
 #[derive(Clone)]
 pub struct ReplyMeter {
     server: String,

@@ -33,7 +33,7 @@ const TOOL_LISTS: [(&str, &str); 2] = [
 
 /// Reads one server a line. `None` if the text is neither a command line nor a URL.
 pub(super) fn read(text: &str) -> Option<Result<Vec<ParsedServer>, String>> {
-    // A line that ends with a backslash goes on.
+    // A line that ends with a backslash continues.
     let joined = text.replace("\\\r\n", " ").replace("\\\n", " ");
     let lines: Vec<Vec<String>> = joined
         .lines()

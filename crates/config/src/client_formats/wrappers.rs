@@ -241,8 +241,8 @@ fn keyed_by_name(items: Vec<ConfigNode>) -> NodeTable {
         let mut free = name.clone();
         // Two servers may have one name in a list, and none may get lost.
         while entries.contains_key(&free) {
-            // The count goes on from the last one: a thousand of one name would otherwise try all
-            // numbers.
+            // The count continues from the last one, because a thousand of one name would otherwise
+            // try all numbers.
             let number = numbers.entry(name.clone()).or_insert(1);
             *number += 1;
             free = format!("{name}-{number}");

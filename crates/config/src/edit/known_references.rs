@@ -240,7 +240,7 @@ fn references(text: &str) -> impl Iterator<Item = Option<&str>> {
             if let Some(after) = rest.strip_prefix('$') {
                 rest = after;
             } else if let Some(after) = rest.strip_prefix('{') {
-                // Goes on right behind the brace: a default may have references itself.
+                // Continues right after the brace, because a default may contain references itself.
                 rest = after;
                 return Some(variable(after));
             }

@@ -219,7 +219,7 @@ impl EditedFile {
         })
     }
 
-    /// Records edits for the lines to paste. The hash of a key that nobody gets to see is of no use
+    /// Records edits for the lines to paste. The hash of a key that nobody gets to see is useless
     /// there.
     fn record(&mut self, operation: &ConfigOperation, edits: Vec<Edit>) {
         if !matches!(operation, ConfigOperation::AddKey { .. }) {

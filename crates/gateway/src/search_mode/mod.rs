@@ -170,7 +170,7 @@ impl Endpoint {
         let permit = self.indexes().searches.clone().acquire_owned().await;
         let endpoint = self.clone_endpoint();
         let task = tokio::task::spawn_blocking(move || {
-            // Held by the work, which goes on if nobody waits for it any more.
+            // Held by the work, which continues even if nobody waits for it any more.
             let _permit = permit;
             work(&endpoint)
         });

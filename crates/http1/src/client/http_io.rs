@@ -90,7 +90,7 @@ impl HttpIo {
         match self {
             HttpIo::Tcp(stream) => stream.poll_read_ready(cx),
             HttpIo::Unix(stream) => stream.poll_read_ready(cx),
-            // The reader finds out by reading, so the caller goes on as if there were data.
+            // The reader finds out by reading, so the caller continues as if there were data.
             HttpIo::Memory(_) => Poll::Ready(Ok(())),
         }
     }

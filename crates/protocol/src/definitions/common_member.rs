@@ -1,6 +1,6 @@
 //! Members that every kind of item has.
 //!
-//! Owns their list. Does not check values by itself. Invariant: none of them is required.
+//! Owns their list. Does not check values. Invariant: none of them is required.
 
 use moongate_jsonrpc::json::{RawJson, ValueChange};
 

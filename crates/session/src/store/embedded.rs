@@ -96,7 +96,7 @@ fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
 
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let mut aside = path.as_os_str().to_owned();
-    // Replaces an older file that was set aside: only the last one is of use.
+    // Replaces an older file that was set aside: only the last one is useful.
     aside.push(".broken");
     let aside = PathBuf::from(aside);
     std::fs::rename(path, &aside)

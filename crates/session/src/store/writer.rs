@@ -125,7 +125,7 @@ async fn open_first(
             Ok(Err(error)) => error,
             Err(_) => StoreError::Unusable("the library that reads it failed".to_owned()),
         };
-        // Only a lock goes away by itself.
+        // Only a lock goes away on its own.
         if error != StoreError::Locked {
             return Err(StorePhase::Disabled(Some(error.to_string())));
         }

@@ -94,7 +94,7 @@ labels! {
         OverBudget = "over_budget",
     }
 
-    /// Outcome of a server's request that the gateway answers by itself.
+    /// Outcome of a server's request that the gateway answers itself.
     ReplyOutcome("outcome") {
         Answered = "answered",
         Delayed = "delayed",

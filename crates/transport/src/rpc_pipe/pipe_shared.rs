@@ -92,7 +92,7 @@ impl PipeShared {
         if self.events.is_closed() {
             return self.drop_unclaimed(&message);
         }
-        // Never waits: the reading task must go on to the answers behind this message.
+        // Never waits: the reading task must continue with the answers behind this message.
         let Some(weight) = self.backlog.reserve(size) else {
             return self.drop_unroutable(&message);
         };

@@ -43,8 +43,8 @@ impl CancellationBarrier {
                 ended.await;
             }
         };
-        // After the time the call goes on. `PendingCalls` still gives it no request of a cancelled
-        // call.
+        // After this time, the call continues. `PendingCalls` still gives it no request of a
+        // cancelled call.
         let _ = timeout(SETTLE_TIME, settled).await;
     }
 

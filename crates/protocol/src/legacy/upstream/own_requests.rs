@@ -69,7 +69,7 @@ impl LegacyConnection {
                 server.log_level.reset();
             }
         });
-        // The request goes on in its task. Only the call stops waiting for it.
+        // The request continues in its task. Only the call stops waiting for it.
         let _ = tokio::time::timeout(LEVEL_TIME, sending).await;
     }
 

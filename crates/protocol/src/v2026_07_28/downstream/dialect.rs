@@ -228,7 +228,7 @@ fn refuse(id: &RequestId, error: &Error) -> ModernStarted {
     )
 }
 
-/// Starts a request that becomes a call, or goes on with one.
+/// Starts a request that becomes a call, or continues one.
 fn start_call(
     request: ValidatedRequest,
     (method, task_mode): (McpMethod, TaskMode),

@@ -282,8 +282,8 @@ impl InputRound<'_> {
         })
     }
 
-    /// Refuses an input request to the server that waits. Its call goes on: many servers can do
-    /// without the input.
+    /// Refuses an input request to the server that waits. Its call continues, because many servers
+    /// can do without the input.
     pub(crate) fn refuse(&self, input: InputRequired, error: &Error) {
         self.count(&input, InputOutcome::Refused);
         let refusal = RpcError {

@@ -115,7 +115,8 @@ impl TaskPoll {
             .into_iter()
             .filter(|(key, _)| !self.seen_requests.contains(key))
             .collect();
-        // Beyond the limit nothing is asked any more. The polls go on until the deadline ends them.
+        // Beyond the limit nothing is asked any more. The polls continue until the deadline ends
+        // them.
         if requests.is_empty() || self.seen_requests.len() + requests.len() > INPUT_REQUESTS_MAX {
             return None;
         }
