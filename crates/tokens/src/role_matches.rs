@@ -33,7 +33,7 @@ pub(crate) fn lacks_matched_groups(matches: &[RoleMatch], issuer: &str, claims: 
 }
 
 /// Returns true if every part of a match holds, each by any of its values.
-fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
+fn is_match(role: &RoleMatch, claims: &ClaimSet) -> bool {
     let is_guest = is_guest(claims, &role.issuer);
     // Whoever may invite guests must not decide who may use the gateway.
     if role.anyone {
@@ -43,14 +43,14 @@ fn fits(role: &RoleMatch, claims: &ClaimSet) -> bool {
     if role.claims.is_empty() && role.emails.is_none() {
         return false;
     }
-    let fit_claims = role.claims.iter().all(|(path, values)| {
+    let has_claims = role.claims.iter().all(|(path, values)| {
         let counts = !is_guest || GUEST_CLAIMS.contains(&path.as_str());
         let texts = claims.texts(path);
         counts && values.iter().any(|value| texts.contains(&value.as_str()))
     });
-    let fits_email = role.emails.as_ref().is_none_or(|patterns| {
+    let matches_email = role.emails.as_ref().is_none_or(|patterns| {
         verified_email(claims, &role.issuer)
-            .is_some_and(|email| patterns.iter().any(|pattern| fits_email(pattern, email)))
+            .is_some_and(|email| patterns.iter().any(|pattern| matches_email(pattern, email)))
     });
     has_claims && matches_email
 }
@@ -190,7 +190,7 @@ mod tests {
         let member = format!(r#"{{"tid":"t",{everything},"xms_edov":true}}"#);
         let guest = format!(r#"{{"tid":"t","acct":1,{everything}}}"#);
         let known_guest = format!(r#"{{"tid":"t","acct":1,{everything},"xms_edov":true}}"#);
-        for (role, fits_member, fits_guest, fits_known_guest) in [
+        for (role, is_for_member, is_for_guest, is_for_known_guest) in [
             (anyone, true, false, false),
             (role(&[("groups", &["a"])], &[]), true, true, true),
             (role(&[("roles", &["b"])], &[]), true, true, true),
@@ -198,9 +198,13 @@ mod tests {
             (role(&[], &["*@example.com"]), true, false, true),
         ] {
             let role = of_entra(role);
-            assert_eq!(fits_text(&role, &member), fits_member, "{role:?}");
-            assert_eq!(fits_text(&role, &guest), fits_guest, "{role:?}");
-            assert_eq!(fits_text(&role, &known_guest), fits_known_guest, "{role:?}");
+            assert_eq!(matches_text(&role, &member), is_for_member, "{role:?}");
+            assert_eq!(matches_text(&role, &guest), is_for_guest, "{role:?}");
+            assert_eq!(
+                matches_text(&role, &known_guest),
+                is_for_known_guest,
+                "{role:?}"
+            );
         }
     }
 
