@@ -96,7 +96,7 @@ pub(crate) async fn discover_token_server(
     target: &LoginTarget,
     settings: &ClientCredentialsSettings,
 ) -> Result<FoundTokenServer, LoginError> {
-    let discovery = Discovery {
+    let discovery = ServerDiscovery {
         fetcher: LoginFetcher {
             fetcher,
             server: &target.url,
