@@ -63,7 +63,7 @@ pub enum LoginError {
     /// The client of the config, or its secret, belongs to another authorization server.
     #[error(
         "{server} now names an authorization server at {found}, but the client in \
-         `servers.{server}.auth` belongs to the one at {expected}: nothing was sent to {found}; \
+         `servers.{server}.auth` belongs to the one at {expected}, so nothing was sent to {found}; \
          if the change is intended, set `servers.{server}.auth.issuer` and a client of the new one"
     )]
     OtherIssuer {

@@ -198,7 +198,7 @@ fn a_role_for_nobody_or_for_everybody_by_mistake_is_refused() {
         ),
         (
             format!("{issuer}, groups = [\"a\"], claim = {{ groups = [\"b\"] }}"),
-            "`auth.roles[0].match.claim.groups` is the claim",
+            "`auth.roles[0].match.claim.groups` names the same claim",
         ),
         (
             "groups = [\"a\"]".to_owned(),
