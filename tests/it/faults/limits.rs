@@ -345,8 +345,8 @@ async fn requests_are_shed_over_the_memory_limit() {
         http.send("POST", &gateway.mcp(), &headers, answer)
             .await
             .status,
-        400,
-        "there is no session"
+        202,
+        "it is read, though no session is named"
     );
     // What says how it is goes on.
     assert_eq!(
