@@ -1,0 +1,17 @@
+//! Login of the company, which people prove themselves at.
+//!
+//! Owns the requests to it and the facts from its answers. Does not keep logins or show pages.
+//! Invariant: no byte of an answer reaches a page, a log line or an error.
+
+pub(crate) mod client;
+pub(crate) mod fault;
+
+mod answer;
+mod entra;
+mod facts;
+mod github;
+mod google;
+mod metadata;
+mod presets;
+mod token_request;
+mod userinfo;
