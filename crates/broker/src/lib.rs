@@ -47,6 +47,7 @@ mod redirect_rules;
 mod refresh_exchange;
 mod refresh_verdict;
 mod register_route;
+mod renewal_locks;
 mod request_rates;
 mod revoke_route;
 mod routes;
