@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 
 /// Value of a claim.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ClaimValue {
+pub enum ClaimValue {
     /// Text.
     Text(String),
     /// Number, without its fraction.
@@ -28,16 +28,21 @@ pub(crate) enum ClaimValue {
 
 /// Object of claims.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ClaimSet(BTreeMap<String, ClaimValue>);
+pub struct ClaimSet(BTreeMap<String, ClaimValue>);
 
 impl ClaimSet {
+    /// Creates a set of members. Of two with one name, the later one counts.
+    pub fn of(members: impl IntoIterator<Item = (String, ClaimValue)>) -> Self {
+        ClaimSet(members.into_iter().collect())
+    }
+
     /// Returns true if a member is present, even as `null`.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// Returns a member that is a text.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+    pub fn text(&self, name: &str) -> Option<&str> {
         match self.0.get(name)? {
             ClaimValue::Text(text) => Some(text),
             _ => None,
@@ -45,7 +50,7 @@ impl ClaimSet {
     }
 
     /// Returns a member that is a number.
-    pub(crate) fn number(&self, name: &str) -> Option<i64> {
+    pub fn number(&self, name: &str) -> Option<i64> {
         match self.0.get(name)? {
             ClaimValue::Number(number) => Some(*number),
             _ => None,
@@ -53,12 +58,12 @@ impl ClaimSet {
     }
 
     /// Returns true if a member is `true`. The text `"true"` is not enough.
-    pub(crate) fn is_true(&self, name: &str) -> bool {
+    pub fn is_true(&self, name: &str) -> bool {
         self.0.get(name) == Some(&ClaimValue::Flag(true))
     }
 
     /// Returns the texts of a claim, which is a text or a list.
-    pub(crate) fn texts(&self, path: &str) -> Vec<&str> {
+    pub fn texts(&self, path: &str) -> Vec<&str> {
         match self.find(path) {
             Some(ClaimValue::Text(text)) => vec![text.as_str()],
             Some(ClaimValue::List(items)) => items

@@ -30,7 +30,7 @@ const AGE_DEFAULT: Duration = Duration::from_secs(60 * 60);
 const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Keys of one issuer.
-pub(crate) struct IssuerKeys {
+pub struct IssuerKeys {
     url: Url,
     fetcher: Fetcher,
     held: Mutex<HeldKeys>,
@@ -101,7 +101,7 @@ impl HeldKeys {
 
 impl IssuerKeys {
     /// Creates the keys at a URL. They are fetched when first needed.
-    pub(crate) fn new(url: Url, fetcher: Fetcher) -> Arc<Self> {
+    pub fn new(url: Url, fetcher: Fetcher) -> Arc<Self> {
         Arc::new(IssuerKeys {
             url,
             fetcher,
@@ -111,7 +111,7 @@ impl IssuerKeys {
     }
 
     /// Returns the keys in use. If they are no longer fresh, starts to fetch new ones.
-    pub(crate) fn current(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
+    pub fn current(self: &Arc<Self>) -> Option<Arc<JwkSet>> {
         let now = Instant::now();
         let held = self.held.lock();
         let usable = held.usable(now);
@@ -129,12 +129,12 @@ impl IssuerKeys {
     }
 
     /// Returns true if waiting for a fetch can help.
-    pub(crate) fn may_fetch(&self) -> bool {
+    pub fn may_fetch(&self) -> bool {
         self.held.lock().turn(Instant::now()) != FetchTurn::Refused
     }
 
     /// Fetches the keys again, or waits for a fetch that is already running.
-    pub(crate) async fn refresh(self: Arc<Self>) {
+    pub async fn refresh(self: Arc<Self>) {
         // Before the turn is taken, so that a fetch that ends in between is not waited for.
         let mut ended = self.ended.subscribe();
         let turn = self.held.lock().begin(Instant::now());

@@ -14,7 +14,7 @@ const TRIED_MAX: usize = 8;
 
 /// Keys of an issuer.
 #[derive(Debug)]
-pub(crate) struct JwkSet(Vec<PublicKey>);
+pub struct JwkSet(Vec<PublicKey>);
 
 #[derive(Deserialize)]
 struct SetDocument<'a> {
@@ -24,7 +24,7 @@ struct SetDocument<'a> {
 
 impl JwkSet {
     /// Reads a set. `None`: it is not a set, or has no usable key.
-    pub(crate) fn read(document: &[u8]) -> Option<Self> {
+    pub fn read(document: &[u8]) -> Option<Self> {
         let document: SetDocument<'_> = serde_json::from_slice(document).ok()?;
         let keys: Vec<PublicKey> = document
             .keys

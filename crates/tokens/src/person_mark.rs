@@ -12,7 +12,7 @@ const NAME_MAX: usize = 64;
 
 /// Kind of a token's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SubjectKind {
+pub enum SubjectKind {
     /// Person who logged in.
     Person,
     /// Program with its own credentials.
@@ -20,7 +20,7 @@ pub(crate) enum SubjectKind {
 }
 
 /// Returns the identity of a subject.
-pub(crate) fn person_mark(kind: SubjectKind, issuer: &str, subject: &str) -> PrincipalKey {
+pub fn person_mark(kind: SubjectKind, issuer: &str, subject: &str) -> PrincipalKey {
     let purpose = match kind {
         SubjectKind::Person => "moongate person",
         SubjectKind::Program => "moongate program",
@@ -39,16 +39,16 @@ pub(crate) fn person_mark(kind: SubjectKind, issuer: &str, subject: &str) -> Pri
 }
 
 /// Key from which people's secrets are derived.
-pub(crate) struct PersonKey(hmac::Key);
+pub struct PersonKey(hmac::Key);
 
 impl PersonKey {
     /// Creates the key from secret bytes.
-    pub(crate) fn new(secret: &[u8; 32]) -> Self {
+    pub fn new(secret: &[u8; 32]) -> Self {
         PersonKey(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
     /// Returns the secret of a person.
-    pub(crate) fn secret_of(&self, mark: &PrincipalKey) -> PrincipalSecret {
+    pub fn secret_of(&self, mark: &PrincipalKey) -> PrincipalSecret {
         let mut secret = [0; 32];
         secret.copy_from_slice(hmac::sign(&self.0, mark).as_ref());
         PrincipalSecret::new(secret)
@@ -57,7 +57,7 @@ impl PersonKey {
 
 /// Returns a name for logs. Characters that are invisible, or that change the text around them, are
 /// escaped.
-pub(crate) fn log_name(text: &str) -> String {
+pub fn log_name(text: &str) -> String {
     let mut name = String::new();
     for character in text.chars().take(NAME_MAX) {
         if character.is_ascii_graphic() || character == ' ' {

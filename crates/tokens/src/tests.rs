@@ -1,5 +1,6 @@
 //! Tests of complete tokens, signed with real keys.
 
+mod id_token;
 mod method;
-mod signed_token;
+pub(crate) mod signed_token;
 mod token_matrix;

@@ -7,7 +7,7 @@ use moongate_access::auth::AuthError;
 
 /// Reason to refuse a token. Clients get the same answer for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TokenFault {
+pub enum TokenFault {
     /// Too long, or not three parts of JSON.
     Malformed,
     /// `typ` of something other than an access token.
@@ -38,11 +38,17 @@ pub(crate) enum TokenFault {
     IdToken,
     /// `cnf`, which binds the token to a key.
     Bound,
+    /// `nonce` of another login.
+    Nonce,
+    /// `azp` of another client.
+    Party,
+    /// `iat` that is missing or long ago.
+    Stale,
 }
 
 impl TokenFault {
     /// Returns the words for the operator's log.
-    pub(crate) fn cause(self) -> &'static str {
+    pub fn cause(self) -> &'static str {
         match self {
             TokenFault::Malformed => "malformed token",
             TokenFault::Type => "not an access token",
@@ -59,6 +65,9 @@ impl TokenFault {
             TokenFault::Audience => "token for another audience",
             TokenFault::IdToken => "ID token instead of an access token",
             TokenFault::Bound => "token bound to a key",
+            TokenFault::Nonce => "token of another login",
+            TokenFault::Party => "token for another client",
+            TokenFault::Stale => "token that was not made just now",
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::token_fault::TokenFault;
 use crate::token_subject::{TokenSubject, verified_email};
 
 /// Allowed clock difference, in seconds.
-const SKEW: i64 = 30;
+pub(crate) const SKEW: i64 = 30;
 /// Values of `typ` that an access token may have, if it has any (RFC 9068, section 4).
 const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 /// Claims of ID tokens (OpenID Connect Core 1.0, sections 2 and 3.3.2.11).
@@ -60,22 +60,32 @@ pub(crate) fn check_header<'a>(
     header: &'a ClaimSet,
     issuer: &TokenIssuer,
 ) -> Result<TokenHeader<'a>, TokenFault> {
+    check_form(header, &TYPES, &issuer.algorithms)
+}
+
+/// Checks the header of a token that may have these values of `typ`, apart from none, and these
+/// algorithms. `jku`, `jwk` and `x5u` are not read, because whoever sends the token wrote them.
+pub(crate) fn check_form<'a>(
+    header: &'a ClaimSet,
+    types: &[&str],
+    algorithms: &[SignatureAlgorithm],
+) -> Result<TokenHeader<'a>, TokenFault> {
     // RFC 7515, section 4.1.11: an extension in `crit` that is not understood makes the signature
     // invalid, and none is understood here.
     if header.has("crit") {
         return Err(TokenFault::Extension);
     }
-    let is_access_token = match header.text("typ") {
-        Some(typ) => TYPES.iter().any(|known| known.eq_ignore_ascii_case(typ)),
+    let is_known_type = match header.text("typ") {
+        Some(typ) => types.iter().any(|known| known.eq_ignore_ascii_case(typ)),
         None => !header.has("typ"),
     };
-    if !is_access_token {
+    if !is_known_type {
         return Err(TokenFault::Type);
     }
     let algorithm = header
         .text("alg")
         .and_then(SignatureAlgorithm::parse)
-        .filter(|algorithm| issuer.algorithms.contains(algorithm))
+        .filter(|algorithm| algorithms.contains(algorithm))
         .ok_or(TokenFault::Algorithm)?;
     let kid = header.text("kid");
     if kid.is_none() && header.has("kid") {
@@ -147,7 +157,7 @@ pub(crate) fn check_claims(
 }
 
 /// Checks the times of a token. Returns the time at which it expires.
-fn check_times(claims: &ClaimSet, now: Timestamp) -> Result<Timestamp, TokenFault> {
+pub(crate) fn check_times(claims: &ClaimSet, now: Timestamp) -> Result<Timestamp, TokenFault> {
     let expires = claims.number("exp").ok_or(TokenFault::NoExpiry)?;
     let end = expires.saturating_add(SKEW);
     let now = now.as_second();

@@ -11,14 +11,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// Issuer of the tokens.
-pub(super) const ISSUER: &str = "https://login.test";
+pub(crate) const ISSUER: &str = "https://login.test";
 /// URL that clients see.
-pub(super) const PUBLIC_URL: &str = "https://mcp.test";
+pub(crate) const PUBLIC_URL: &str = "https://mcp.test";
 /// Resource of the endpoint for all servers.
-pub(super) const RESOURCE: &str = "https://mcp.test/mcp";
+pub(crate) const RESOURCE: &str = "https://mcp.test/mcp";
 
 /// Private keys of the issuer, one of each type.
-pub(super) struct IssuerSecrets {
+pub(crate) struct IssuerSecrets {
     p256: EcdsaKeyPair,
     p384: EcdsaKeyPair,
     ed25519: Ed25519KeyPair,
@@ -46,7 +46,7 @@ fn point_key(key: &EcdsaKeyPair, curve: &str, kid: &str) -> String {
 }
 
 impl IssuerSecrets {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ed25519 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
         IssuerSecrets {
             p256: curve_key(&ECDSA_P256_SHA256_FIXED_SIGNING),
@@ -57,7 +57,7 @@ impl IssuerSecrets {
     }
 
     /// Returns the key set of the issuer.
-    pub(super) fn key_set(&self) -> String {
+    pub(crate) fn key_set(&self) -> String {
         let rsa: &[u8] = self.rsa.public_key().as_ref();
         let keys = [
             point_key(&self.p256, "P-256", "es256"),
@@ -76,7 +76,7 @@ impl IssuerSecrets {
     }
 
     /// Signs a token with the algorithm that its header names.
-    pub(super) fn sign(&self, header: &str, claims: &str) -> String {
+    pub(crate) fn sign(&self, header: &str, claims: &str) -> String {
         let signed = format!("{}.{}", encode(header), encode(claims));
         let signature = self.signature_of(header, signed.as_bytes());
         format!("{signed}.{}", encode(signature))
@@ -108,7 +108,7 @@ impl IssuerSecrets {
 }
 
 /// Claims of a valid token, with extra members at the end.
-pub(super) fn claims_with(more: &str) -> String {
+pub(crate) fn claims_with(more: &str) -> String {
     let expires = jiff::Timestamp::now().as_second() + 600;
     format!(
         r#"{{"iss":"{ISSUER}","aud":"{RESOURCE}","sub":"ann","exp":{expires},"scope":"openid mcp"{more}}}"#
@@ -116,7 +116,7 @@ pub(super) fn claims_with(more: &str) -> String {
 }
 
 /// Claims of a valid token, with one part of the text replaced.
-pub(super) fn claims_replacing(part: &str, other: &str) -> String {
+pub(crate) fn claims_replacing(part: &str, other: &str) -> String {
     let claims = claims_with("");
     assert!(claims.contains(part), "{part}");
     claims.replace(part, other)
