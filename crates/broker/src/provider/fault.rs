@@ -1,0 +1,228 @@
+//! Failures of the company's login.
+//!
+//! Owns their words for people and for the operator. Does not decide which failure it is.
+//! Invariant: no byte of a provider's answer is inside.
+
+use moongate_tokens::TokenFault;
+
+use crate::oauth_error::OAuthCode;
+
+/// Failure of a login at the company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProviderFault {
+    /// It cannot be reached, or answers nothing of use at the moment.
+    #[error("it cannot be reached, or is too busy")]
+    Down,
+    /// The person, or a rule of the company, said no.
+    #[error("it denied the login")]
+    Denied,
+    /// Its answer is of another form, or refuses this gateway.
+    #[error("its answer cannot be used")]
+    BadAnswer,
+    /// Its ID token proves nothing.
+    #[error("its ID token was refused")]
+    BadToken,
+    /// It does not say who the person is.
+    #[error("it does not say who the person is")]
+    NoSubject,
+    /// The person is from another tenant.
+    #[error("the person is from another tenant")]
+    OtherTenant,
+    /// The account is not of the company's domain.
+    #[error("the account is not of the configured domain")]
+    OtherDomain,
+    /// The person is not a member of an organization that may log in.
+    #[error("the person is not a member of a configured organization")]
+    NotAMember,
+    /// The person has too many groups for a token, so none of them is known.
+    #[error("the person has too many groups for its token")]
+    TooManyGroups,
+    /// It gave no token for renewals, and none is stored.
+    #[error("it gave no token for renewals")]
+    NoToken,
+}
+
+/// Failure of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RenewFault {
+    /// The person may not log in any more.
+    #[error("the company's login has ended it")]
+    Ended,
+    /// The answer is about somebody else, or for somebody else than us.
+    #[error("the company's login answered for another person")]
+    OtherSubject,
+    /// The provider is down, or its answer proves nothing. The person may still be good.
+    #[error("the company's login cannot be asked at the moment")]
+    Down,
+    /// The person has no token to ask with.
+    #[error("the company's login gave no token to ask again with")]
+    Unchecked,
+}
+
+impl ProviderFault {
+    /// Returns the text for the page that the person sees.
+    pub(crate) fn page_text(self) -> &'static str {
+        match self {
+            ProviderFault::Down => {
+                "The company's login does not answer at the moment. Try again in a minute."
+            }
+            ProviderFault::Denied => "The company's login said no.",
+            ProviderFault::BadAnswer | ProviderFault::BadToken => {
+                "The company's login gave an answer that cannot be used. Log in again. If that \
+                 does not help, ask the operator of this gateway."
+            }
+            ProviderFault::NoSubject => {
+                "The company's login did not say who you are. Ask the operator of this gateway."
+            }
+            ProviderFault::OtherTenant => "Your account is of another company's tenant.",
+            ProviderFault::OtherDomain => {
+                "Your account is not of the company's domain. Log in with your work account."
+            }
+            ProviderFault::NotAMember => {
+                "You are not a member of an organization that may log in here."
+            }
+            ProviderFault::TooManyGroups => {
+                "You are in too many groups, so the company's login named none of them. Ask the \
+                 operator of this gateway to use app roles for you."
+            }
+            ProviderFault::NoToken => {
+                "The company's login gave no permission to check your account again later. Log \
+                 in again, and agree when it asks."
+            }
+        }
+    }
+
+    /// Returns the error that the client gets.
+    pub(crate) fn code(self) -> OAuthCode {
+        match self {
+            ProviderFault::Down => OAuthCode::TemporarilyUnavailable,
+            ProviderFault::Denied
+            | ProviderFault::OtherTenant
+            | ProviderFault::OtherDomain
+            | ProviderFault::NotAMember
+            | ProviderFault::TooManyGroups => OAuthCode::AccessDenied,
+            ProviderFault::BadAnswer
+            | ProviderFault::BadToken
+            | ProviderFault::NoSubject
+            | ProviderFault::NoToken => OAuthCode::ServerError,
+        }
+    }
+}
+
+impl From<ProviderFault> for RenewFault {
+    fn from(fault: ProviderFault) -> Self {
+        match fault {
+            ProviderFault::Denied | ProviderFault::OtherDomain | ProviderFault::NotAMember => {
+                RenewFault::Ended
+            }
+            ProviderFault::OtherTenant | ProviderFault::NoSubject => RenewFault::OtherSubject,
+            ProviderFault::Down
+            | ProviderFault::BadAnswer
+            | ProviderFault::BadToken
+            | ProviderFault::TooManyGroups
+            | ProviderFault::NoToken => RenewFault::Down,
+        }
+    }
+}
+
+/// Failure of a step that logins and renewals share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepFault {
+    /// The code or token counts no more.
+    Ended,
+    /// Two answers are about different people.
+    OtherSubject,
+    /// The ID token was refused.
+    Token(TokenFault),
+    /// Another failure.
+    Provider(ProviderFault),
+}
+
+impl From<ProviderFault> for StepFault {
+    fn from(fault: ProviderFault) -> Self {
+        StepFault::Provider(fault)
+    }
+}
+
+impl From<StepFault> for ProviderFault {
+    fn from(fault: StepFault) -> Self {
+        match fault {
+            StepFault::Ended => ProviderFault::BadAnswer,
+            StepFault::Token(TokenFault::NoSubject) => ProviderFault::NoSubject,
+            StepFault::OtherSubject | StepFault::Token(_) => ProviderFault::BadToken,
+            StepFault::Provider(fault) => fault,
+        }
+    }
+}
+
+impl From<StepFault> for RenewFault {
+    fn from(fault: StepFault) -> Self {
+        match fault {
+            StepFault::Ended => RenewFault::Ended,
+            // OpenID Connect Core 1.0, section 12.2: `iss`, `sub` and `aud` are those of the login.
+            StepFault::OtherSubject
+            | StepFault::Token(
+                TokenFault::Issuer
+                | TokenFault::Audience
+                | TokenFault::Party
+                | TokenFault::NoSubject,
+            ) => RenewFault::OtherSubject,
+            // The person may still be good, and the next answer may show it.
+            StepFault::Token(_) => RenewFault::Down,
+            StepFault::Provider(fault) => fault.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_admitted_is_denied_and_a_provider_that_is_down_ends_nothing() {
+        for (fault, code, renewal) in [
+            (
+                ProviderFault::Down,
+                OAuthCode::TemporarilyUnavailable,
+                RenewFault::Down,
+            ),
+            (
+                ProviderFault::Denied,
+                OAuthCode::AccessDenied,
+                RenewFault::Ended,
+            ),
+            (
+                ProviderFault::BadToken,
+                OAuthCode::ServerError,
+                RenewFault::Down,
+            ),
+            (
+                ProviderFault::OtherTenant,
+                OAuthCode::AccessDenied,
+                RenewFault::OtherSubject,
+            ),
+            (
+                ProviderFault::NotAMember,
+                OAuthCode::AccessDenied,
+                RenewFault::Ended,
+            ),
+        ] {
+            assert_eq!(fault.code(), code, "{fault}");
+            assert_eq!(RenewFault::from(fault), renewal, "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_token_for_somebody_else_ends_the_logins_and_an_unknown_key_does_not() {
+        for (fault, renewal) in [
+            (TokenFault::Issuer, RenewFault::OtherSubject),
+            (TokenFault::Audience, RenewFault::OtherSubject),
+            (TokenFault::Party, RenewFault::OtherSubject),
+            (TokenFault::UnknownKey, RenewFault::Down),
+            (TokenFault::Expired, RenewFault::Down),
+        ] {
+            let found = RenewFault::from(StepFault::Token(fault));
+            assert_eq!(found, renewal, "{}", fault.cause());
+        }
+    }
+}
