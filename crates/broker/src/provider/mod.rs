@@ -12,6 +12,11 @@ mod facts;
 mod github;
 mod google;
 mod metadata;
+mod openid;
 mod presets;
+mod provider_http;
 mod token_request;
 mod userinfo;
+
+#[cfg(test)]
+mod tests;
