@@ -225,8 +225,10 @@ impl ProviderClient {
         let scope = renewal_scope(&self.settings);
         let tokens = client.renew(token, scope.as_deref()).await?;
         let renewed = self.renewed(person, token, &endpoints, &tokens).await;
-        if let (Err(_), Some(newer)) = (&renewed, &tokens.refresh) {
-            // The one before may count no more.
+        if let (Err(fault), Some(newer)) = (&renewed, &tokens.refresh)
+            && RenewFault::from(*fault) == RenewFault::Down
+        {
+            // The one before may count no more, and the next renewal needs this one.
             self.keep_token(person, newer).await;
         }
         renewed
