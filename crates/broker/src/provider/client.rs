@@ -53,7 +53,7 @@ pub(crate) struct SentRequest {
 pub(crate) struct ProviderRequest {
     /// URL to open.
     pub(crate) url: Url,
-    /// What the answer is checked with.
+    /// Secrets that the answer is checked with.
     pub(crate) sent: SentRequest,
 }
 

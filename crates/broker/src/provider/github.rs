@@ -56,7 +56,7 @@ impl GitHubFindings {
     }
 }
 
-/// Returns the endpoints of GitHub, or of an own GitHub server.
+/// Returns the endpoints of GitHub, or of a GitHub Enterprise Server.
 pub(crate) fn endpoints_of(issuer: &str, url: &Url) -> ProviderEndpoints {
     ProviderEndpoints {
         issuer: issuer.to_owned(),
@@ -192,11 +192,12 @@ impl GitHubPerson<'_> {
     /// Finds those teams that some role asks for and that the person is in.
     async fn own_teams(&self, own: &BTreeMap<String, u64>) -> Result<Vec<String>, StepFault> {
         let mut found = Vec::new();
-        if self.wanted.values("teams").next().is_none() {
+        let names: Vec<String> = self.wanted.values("teams").map(str::to_owned).collect();
+        if names.is_empty() {
             return Ok(found);
         }
         let teams: Vec<GitHubTeam> = self.get_all("user/teams", "").await?;
-        for wanted in self.wanted.values("teams") {
+        for wanted in names {
             let key = wanted.to_ascii_lowercase();
             let Some((organization, slug)) = key.split_once('/') else {
                 continue;
@@ -214,7 +215,7 @@ impl GitHubPerson<'_> {
                 })
                 .collect();
             if self.first_id(&key, slug, &listed).await?.is_some() {
-                found.push(wanted.to_owned());
+                found.push(wanted);
             }
         }
         Ok(found)
@@ -233,11 +234,13 @@ impl GitHubPerson<'_> {
             .find(|listed| listed.name.eq_ignore_ascii_case(name))
             .map(|listed| listed.id);
         let Some(pinned) = self.store.pinned_id(key) else {
-            if let Some(id) = named {
-                let pinning = self.store.pin_id(key, id);
-                pinning.await.map_err(|_| ProviderFault::Down)?;
-            }
-            return Ok(named);
+            let Some(id) = named else {
+                return Ok(None);
+            };
+            let pinning = self.store.pin_id(key, id);
+            pinning.await.map_err(|_| ProviderFault::Down)?;
+            // Another login may have pinned the name meanwhile.
+            return Ok(named.filter(|_| self.store.pinned_id(key) == named));
         };
         if named.is_some_and(|id| id != pinned) {
             self.findings.add(key);
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_is_at_its_own_host_or_below_an_own_server() {
+    fn the_api_is_at_its_own_host_or_below_an_enterprise_server() {
         for (issuer, api, token) in [
             (
                 "https://github.com",

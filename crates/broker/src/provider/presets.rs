@@ -1,4 +1,4 @@
-//! What each kind of company login is asked for.
+//! Requests to each kind of company login.
 //!
 //! Owns scopes and parameters of the request that the browser opens. Does not read answers.
 //! Invariant: `prompt` is sent only where a provider has given no token for renewals, and
