@@ -184,7 +184,7 @@ impl FakeProvider {
         let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims));
         let random = SystemRandom::new();
         let signature = self.key.sign(&random, signed.as_bytes()).unwrap();
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     /// Lets the token endpoint give an ID token, with more members at the end of its answer.
