@@ -16,7 +16,7 @@ const NAME_MAX: usize = 64;
 
 /// Names of the endpoints as resources, all below one URL.
 #[derive(Clone, Debug)]
-pub(crate) struct ResourceNames {
+pub struct ResourceNames {
     public_url: Url,
     /// Path of that URL, without a trailing slash.
     base: String,
@@ -24,7 +24,7 @@ pub(crate) struct ResourceNames {
 
 /// Metadata of one endpoint, as clients read it.
 #[derive(Debug, Serialize)]
-pub(crate) struct ResourceDocument {
+pub struct ResourceDocument {
     resource: String,
     authorization_servers: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,11 +34,7 @@ pub(crate) struct ResourceDocument {
 
 impl ResourceDocument {
     /// Creates the metadata of a resource. `scope` is the one that all issuers share.
-    pub(crate) fn new(
-        resource: String,
-        authorization_servers: Vec<String>,
-        scope: Option<&str>,
-    ) -> Self {
+    pub fn new(resource: String, authorization_servers: Vec<String>, scope: Option<&str>) -> Self {
         ResourceDocument {
             resource,
             authorization_servers,
@@ -50,7 +46,7 @@ impl ResourceDocument {
 
 impl ResourceNames {
     /// Creates the names below the URL that clients see.
-    pub(crate) fn new(public_url: &Url) -> Self {
+    pub fn new(public_url: &Url) -> Self {
         ResourceNames {
             public_url: public_url.clone(),
             base: public_url.path().trim_end_matches('/').to_owned(),
@@ -59,20 +55,20 @@ impl ResourceNames {
 
     /// Returns the identifier of an endpoint: its URL. The empty name is the endpoint for all
     /// servers.
-    pub(crate) fn identifier(&self, endpoint: &str) -> String {
+    pub fn identifier(&self, endpoint: &str) -> String {
         let origin = self.public_url.origin().ascii_serialization();
         format!("{origin}{}", self.path(endpoint))
     }
 
     /// Returns the URL of an endpoint's metadata (RFC 9728, section 3.1).
-    pub(crate) fn metadata_url(&self, endpoint: &str) -> String {
+    pub fn metadata_url(&self, endpoint: &str) -> String {
         let origin = self.public_url.origin().ascii_serialization();
         format!("{origin}{WELL_KNOWN}{}", self.path(endpoint))
     }
 
     /// Finds the endpoint whose metadata is at a path of this gateway. A proxy may have removed the
     /// path of the public URL.
-    pub(crate) fn endpoint_at(&self, path: &str) -> Option<String> {
+    pub fn endpoint_at(&self, path: &str) -> Option<String> {
         let resource = path.strip_prefix(WELL_KNOWN)?;
         let below = resource.strip_prefix(&self.base).unwrap_or(resource);
         endpoint_below(below)
@@ -80,7 +76,7 @@ impl ResourceNames {
 
     /// Finds the endpoint that an audience means. Case in the scheme and host, the default port, a
     /// trailing slash and a query make no difference.
-    pub(crate) fn endpoint_of(&self, audience: &str) -> Option<String> {
+    pub fn endpoint_of(&self, audience: &str) -> Option<String> {
         let url = Url::parse(audience).ok()?;
         let is_plain =
             url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
@@ -93,7 +89,7 @@ impl ResourceNames {
     }
 
     /// Returns true if a Host value names the host of the public URL, on any port.
-    pub(crate) fn is_own_host(&self, value: &str) -> bool {
+    pub fn is_own_host(&self, value: &str) -> bool {
         // The colons of an IPv6 address are in brackets.
         let port = value
             .rfind(':')
@@ -124,7 +120,7 @@ fn endpoint_below(path: &str) -> Option<String> {
 }
 
 /// Returns true if an endpoint can have a name. The empty name is the endpoint for all servers.
-pub(crate) fn is_endpoint_name(name: &str) -> bool {
+pub fn is_endpoint_name(name: &str) -> bool {
     name.len() <= NAME_MAX
         && name
             .bytes()

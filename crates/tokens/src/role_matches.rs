@@ -8,16 +8,37 @@ use moongate_access::auth::RoleMatch;
 use crate::claims::ClaimSet;
 use crate::token_subject::{is_guest, lacks_groups, verified_email};
 
-/// Claim with groups.
-const GROUPS: &str = "groups";
-/// Claims of guests that their tenant vouches for: groups, and app roles.
-const GUEST_CLAIMS: [&str; 2] = [GROUPS, "roles"];
+/// Claims about a person, from wherever they come.
+pub trait RoleClaims {
+    /// Returns the texts of a claim: of a text itself, or of a list.
+    fn texts(&self, path: &str) -> Vec<&str>;
+
+    /// Returns the email address, if the issuer vouches for it.
+    fn verified_email(&self) -> Option<&str>;
+
+    /// Returns true if the person belongs to another organisation.
+    fn is_guest(&self) -> bool;
+}
+
+impl RoleClaims for ClaimSet {
+    fn texts(&self, path: &str) -> Vec<&str> {
+        ClaimSet::texts(self, path)
+    }
+
+    fn verified_email(&self) -> Option<&str> {
+        verified_email(self)
+    }
+
+    fn is_guest(&self) -> bool {
+        false
+    }
+}
 
 /// Returns the names of the roles that match an issuer's token.
-pub(crate) fn roles_of<'a>(
+pub fn roles_of<'a>(
     matches: &'a [RoleMatch],
     issuer: &str,
-    claims: &ClaimSet,
+    claims: &impl RoleClaims,
 ) -> Vec<&'a str> {
     matches
         .iter()
@@ -26,18 +47,11 @@ pub(crate) fn roles_of<'a>(
         .collect()
 }
 
-/// Returns true if a role of an issuer goes by groups, but a token has them elsewhere.
-pub(crate) fn lacks_matched_groups(matches: &[RoleMatch], issuer: &str, claims: &ClaimSet) -> bool {
-    let mut own = matches.iter().filter(|role| role.issuer == issuer);
-    lacks_groups(claims) && own.any(|role| role.claims.contains_key(GROUPS))
-}
-
-/// Returns true if every part of a match holds, each by any of its values.
-fn is_match(role: &RoleMatch, claims: &ClaimSet) -> bool {
-    let is_guest = is_guest(claims, &role.issuer);
-    // Whoever may invite guests must not decide who may use the gateway.
+/// Returns true if all parts of a match fit. In one part, any value will do.
+fn fits(role: &RoleMatch, claims: &impl RoleClaims) -> bool {
     if role.anyone {
-        return !is_guest;
+        // A guest is somebody of whom the issuer's organisation knows little.
+        return !claims.is_guest();
     }
     // Fails closed: a match without parts matches nobody.
     if role.claims.is_empty() && role.emails.is_none() {
@@ -48,9 +62,10 @@ fn is_match(role: &RoleMatch, claims: &ClaimSet) -> bool {
         let texts = claims.texts(path);
         counts && values.iter().any(|value| texts.contains(&value.as_str()))
     });
-    let matches_email = role.emails.as_ref().is_none_or(|patterns| {
-        verified_email(claims, &role.issuer)
-            .is_some_and(|email| patterns.iter().any(|pattern| matches_email(pattern, email)))
+    let fits_email = role.emails.as_ref().is_none_or(|patterns| {
+        claims
+            .verified_email()
+            .is_some_and(|email| patterns.iter().any(|pattern| fits_email(pattern, email)))
     });
     has_claims && matches_email
 }
@@ -90,8 +105,8 @@ mod tests {
         }
     }
 
-    fn matches_text(role: &RoleMatch, claims: &str) -> bool {
-        is_match(role, &serde_json::from_str(claims).unwrap())
+    fn fits_text(role: &RoleMatch, claims: &str) -> bool {
+        fits(role, &serde_json::from_str::<ClaimSet>(claims).unwrap())
     }
 
     #[test]
@@ -220,5 +235,38 @@ mod tests {
         ));
         let by_app_roles = [role(&[("roles", &["a"])], &[])];
         assert!(!lacks_matched_groups(&by_app_roles, ISSUER, &token));
+    }
+
+    /// Person of another organisation, with a group and an address.
+    struct Guest;
+
+    impl RoleClaims for Guest {
+        fn texts(&self, path: &str) -> Vec<&str> {
+            if path == "groups" {
+                vec!["a"]
+            } else {
+                Vec::new()
+            }
+        }
+
+        fn verified_email(&self) -> Option<&str> {
+            None
+        }
+
+        fn is_guest(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_guest_is_not_anyone_and_has_the_roles_that_name_a_group() {
+        let anyone = RoleMatch {
+            anyone: true,
+            ..role(&[], &[])
+        };
+        assert!(!fits(&anyone, &Guest));
+        assert!(fits(&role(&[("groups", &["a"])], &[]), &Guest));
+        assert!(!fits(&role(&[], &["*@example.com"]), &Guest));
+        assert!(roles_of(&[anyone], ISSUER, &Guest).is_empty());
     }
 }

@@ -21,8 +21,9 @@ use crate::role_matches::{lacks_matched_groups, roles_of};
 use crate::token_fault::TokenFault;
 use crate::verify::{TokenUse, VerifiedToken, check_claims, check_header, check_signature};
 
-/// Name of the method.
-const METHOD: &str = "access tokens";
+/// Name of the methods that admit people. All of them intern under this name, so that one person
+/// is one principal.
+pub const PEOPLE: &str = "access tokens";
 
 /// Issuer with its keys.
 pub(crate) struct TrustedIssuer {
@@ -33,6 +34,8 @@ pub(crate) struct TrustedIssuer {
 /// Access tokens of the operator's own issuers.
 pub(crate) struct TokenMethod {
     pub(crate) issuers: Vec<TrustedIssuer>,
+    /// Issuer of this gateway's own logins, which clients try first.
+    pub(crate) broker_issuer: Option<String>,
     pub(crate) resources: ResourceNames,
     /// Scope that the tokens of all issuers need.
     pub(crate) scope: Option<String>,
@@ -115,18 +118,20 @@ impl TokenMethod {
             .ok_or(AuthError::Unavailable("too many role sets"))?;
         let secret = self.person_key.secret_of(&token.mark);
         // The person stays until the last of their tokens expires.
-        let expires = self
-            .principals
-            .expiry_of(&token.mark)
-            .map_or(token.expires, |known| known.max(token.expires));
+        let is_known = self.principals.find(&token.mark).is_some();
+        let known = self.principals.expiry_of(&token.mark);
+        let expires = match known {
+            None if is_known => None,
+            known => Some(known.map_or(token.expires, |known| known.max(token.expires))),
+        };
         let principal = self.principals.meet(
-            METHOD,
+            PEOPLE,
             Person {
                 key: token.mark,
                 name: &token.name,
                 secret,
                 role,
-                expires: Some(expires),
+                expires,
             },
         )?;
         Ok(ProvenIdentity {
@@ -139,7 +144,7 @@ impl TokenMethod {
 
 impl Authenticator for TokenMethod {
     fn name(&self) -> &'static str {
-        METHOD
+        PEOPLE
     }
 
     fn advice(&self) -> &'static str {
@@ -199,12 +204,10 @@ impl Authenticator for TokenMethod {
             return None;
         }
         let endpoint = self.resources.endpoint_at(path)?;
-        let issuers = self.issuers.iter();
+        let issuers = self.issuers.iter().map(|issuer| &issuer.settings.issuer);
         let document = ResourceDocument::new(
             self.resources.identifier(&endpoint),
-            issuers
-                .map(|issuer| issuer.settings.issuer.clone())
-                .collect(),
+            self.broker_issuer.iter().chain(issuers).cloned().collect(),
             self.scope.as_deref(),
         );
         serde_json::to_string(&document).ok()

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use moongate_access::auth::{
-    AuthSettings, Authenticator, MethodSource, PrincipalTable, TokenSettings,
+    AuthSettings, Authenticator, BrokerSettings, MethodSource, PrincipalTable, TokenSettings,
 };
 use moongate_transport::fetcher::{FetchRules, Fetcher};
 use parking_lot::Mutex;
@@ -18,6 +18,9 @@ use crate::issuer_keys::IssuerKeys;
 use crate::person_mark::PersonKey;
 use crate::resource_names::ResourceNames;
 use crate::token_method::{TokenMethod, TrustedIssuer, common_scope};
+
+/// Scope of the tokens that this gateway gives out itself.
+const OWN_SCOPE: &str = "mcp";
 
 /// Source of the method for access tokens.
 pub struct TokenMethods {
@@ -49,10 +52,15 @@ impl TokenMethods {
             settings: issuer.clone(),
             keys: self.keys_at(&issuer.jwks_url),
         });
+        let broker_issuer = settings.broker.as_ref().map(BrokerSettings::issuer);
+        // With logins of its own, the gateway is another issuer with another scope.
+        let scope = common_scope(&tokens.issuers)
+            .filter(|scope| broker_issuer.is_none() || *scope == OWN_SCOPE);
         TokenMethod {
             issuers: issuers.collect(),
+            scope: scope.map(str::to_owned),
+            broker_issuer,
             resources: ResourceNames::new(&tokens.public_url),
-            scope: common_scope(&tokens.issuers).map(str::to_owned),
             matches: settings.matches.clone(),
             principals: principals.clone(),
             person_key: self.person_key.clone(),
@@ -88,5 +96,83 @@ impl MethodSource for TokenMethods {
             Arc::new(self.method(settings, tokens, principals)) as Arc<dyn Authenticator>
         });
         method.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use moongate_access::auth::{
+        ClientKinds, ProviderKind, ProviderSettings, SignatureAlgorithm, TokenIssuer,
+    };
+
+    use super::*;
+
+    const PATH: &str = "/.well-known/oauth-protected-resource/mcp";
+
+    fn public_url() -> Url {
+        Url::parse("https://mcp.test").unwrap()
+    }
+
+    fn broker() -> BrokerSettings {
+        BrokerSettings {
+            public_url: public_url(),
+            provider: ProviderSettings {
+                kind: ProviderKind::Issuer,
+                issuer: "https://login.test".to_owned(),
+                client_id: "gateway".to_owned(),
+                client_secret: None,
+                scopes: None,
+                userinfo: false,
+                trust_email: false,
+            },
+            access: Duration::from_secs(60),
+            max: Duration::from_secs(600),
+            recheck: Duration::from_secs(60),
+            unchecked: Duration::from_secs(60),
+            clients: ClientKinds {
+                documents: true,
+                registered: true,
+            },
+            allow_clients: Vec::new(),
+            redirect_schemes: Vec::new(),
+        }
+    }
+
+    /// Returns the metadata of a gateway whose one issuer needs this scope.
+    fn document(scope: &str, broker: Option<BrokerSettings>) -> String {
+        let issuer = TokenIssuer {
+            issuer: "https://login.test".to_owned(),
+            audience: None,
+            algorithms: vec![SignatureAlgorithm::Es256],
+            jwks_url: Url::parse("https://login.test/keys").unwrap(),
+            scope: scope.to_owned(),
+        };
+        let settings = AuthSettings {
+            tokens: Some(TokenSettings {
+                public_url: public_url(),
+                issuers: vec![issuer],
+            }),
+            broker,
+            ..AuthSettings::default()
+        };
+        let source = TokenMethods::new(Vec::new(), &[7; 32]);
+        let methods = source.methods(&settings, &Arc::default());
+        methods[0].document(PATH, Some("mcp.test")).unwrap()
+    }
+
+    #[test]
+    fn clients_try_the_logins_of_the_gateway_first() {
+        let alone = document("tools", None);
+        assert!(alone.contains(r#""authorization_servers":["https://login.test"]"#));
+        assert!(alone.contains(r#""scopes_supported":["tools"]"#), "{alone}");
+        let both = document("mcp", Some(broker()));
+        let servers = r#""authorization_servers":["https://mcp.test","https://login.test"]"#;
+        assert!(both.contains(servers), "{both}");
+        assert!(both.contains(r#""scopes_supported":["mcp"]"#), "{both}");
+        // A client that asked one for the scope of the other would be refused.
+        let mixed = document("tools", Some(broker()));
+        assert!(!mixed.contains("scopes_supported"), "{mixed}");
     }
 }
