@@ -1,0 +1,75 @@
+//! Locks under which people's renewals at the company's login run.
+//!
+//! Owns one lock a person. Does not renew (`recheck.rs`). Invariant: one renewal of a person at a
+//! time, because a provider that rotates tokens takes the second use of one for a theft.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use moongate_model::PrincipalKey;
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as RenewalMutex, OwnedMutexGuard};
+
+/// Maximum number of people with a renewal at once.
+const RENEWALS_MAX: usize = 1000;
+
+/// Locks of people's renewals.
+#[derive(Default)]
+pub(crate) struct RenewalLocks(Mutex<HashMap<PrincipalKey, Weak<RenewalMutex<()>>>>);
+
+impl RenewalLocks {
+    /// Waits for the lock of a person. `None`: too many people have a renewal now.
+    pub(crate) async fn acquire(&self, mark: &PrincipalKey) -> Option<OwnedMutexGuard<()>> {
+        let lock = self.lock_of(mark)?;
+        Some(lock.lock_owned().await)
+    }
+
+    /// Returns the lock of a person, which whoever holds it or waits for it keeps alive.
+    fn lock_of(&self, mark: &PrincipalKey) -> Option<Arc<RenewalMutex<()>>> {
+        let mut locks = self.0.lock();
+        if let Some(known) = locks.get(mark).and_then(Weak::upgrade) {
+            return Some(known);
+        }
+        if locks.len() >= RENEWALS_MAX {
+            locks.retain(|_, lock| lock.strong_count() > 0);
+        }
+        if locks.len() >= RENEWALS_MAX {
+            return None;
+        }
+        let made = Arc::new(RenewalMutex::new(()));
+        locks.insert(*mark, Arc::downgrade(&made));
+        Some(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_person_waits_and_others_do_not() {
+        let locks = RenewalLocks::default();
+        let first = locks.acquire(&[1; 16]).await;
+        assert!(first.is_some());
+        assert!(locks.acquire(&[1; 16]).now_or_never().is_none());
+        assert!(locks.acquire(&[2; 16]).now_or_never().is_some());
+        drop(first);
+        assert!(locks.acquire(&[1; 16]).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn the_number_of_locks_is_bounded_and_unused_ones_go() {
+        let locks = RenewalLocks::default();
+        let marks: Vec<PrincipalKey> = (0..=RENEWALS_MAX as u128).map(u128::to_be_bytes).collect();
+        let mut held = Vec::new();
+        for mark in &marks[..RENEWALS_MAX] {
+            held.push(locks.acquire(mark).await.unwrap());
+        }
+        assert!(locks.acquire(&marks[RENEWALS_MAX]).await.is_none());
+        held.pop();
+        assert!(locks.acquire(&marks[RENEWALS_MAX]).await.is_some());
+        assert!(locks.0.lock().len() <= RENEWALS_MAX);
+    }
+}
