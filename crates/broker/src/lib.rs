@@ -58,6 +58,9 @@ mod token_route;
 mod token_seals;
 mod transactions;
 
+#[cfg(test)]
+mod test_broker;
+
 pub use broker::{Broker, BrokerParts};
 pub use broker_methods::BrokerMethods;
 pub use end_cause::EndOutcome;

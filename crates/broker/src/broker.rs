@@ -1,0 +1,262 @@
+//! Broker: an authorization server in front of the company's login.
+//!
+//! Owns the parts of it, and the roles that people have now. Does not answer requests (`*_route.rs`)
+//! or authenticate (`broker_method.rs`). Invariant: all parts share one store, one set of secrets
+//! and one provider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use moongate_access::auth::{BrokerSettings, PrincipalTable, RoleMatch};
+use moongate_oauth::RootSecrets;
+use moongate_session::store::{StateStore, StoredState};
+use moongate_telemetry::Metrics;
+use moongate_tokens::{PersonKey, ResourceNames, roles_of};
+use moongate_transport::fetcher::FetchRules;
+use tokio::sync::Notify;
+
+use crate::clients::Clients;
+use crate::code_table::CodeTable;
+use crate::consent_forms::ConsentForms;
+use crate::end_cause::{EndCause, EndOutcome};
+use crate::login_id::LoginId;
+use crate::login_row::LiveLogin;
+use crate::login_store::{LoginStore, LostSecret};
+use crate::person_facts::PersonFacts;
+use crate::person_login::PersonLogin;
+use crate::person_row::PersonRow;
+use crate::provider::client::ProviderClient;
+use crate::redirect_rules::RedirectRules;
+use crate::renewal_locks::RenewalLocks;
+use crate::request_rates::RequestRates;
+use crate::token_seals::TokenSeals;
+use crate::transactions::Transactions;
+
+/// Time that people keep their logins while the company's login is down.
+const RECHECK_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Parts that a broker is made of.
+pub struct BrokerParts {
+    /// Settings.
+    pub settings: BrokerSettings,
+    /// People whom each role is for.
+    pub matches: Vec<RoleMatch>,
+    /// Principals, in which people are interned.
+    pub principals: Arc<PrincipalTable>,
+    /// Store of the gateway, in which logins are kept.
+    pub store: StateStore,
+    /// Secrets that seal tokens and rows.
+    pub secrets: Arc<RootSecrets>,
+    /// Secret from which people's own secrets are made.
+    pub person_secret: [u8; 32],
+    /// Metrics of the gateway.
+    pub metrics: Arc<Metrics>,
+    /// Rules for fetches of what others name.
+    pub rules: FetchRules,
+}
+
+/// Authorization server in front of the company's login.
+pub struct Broker {
+    pub(crate) settings: BrokerSettings,
+    pub(crate) issuer: String,
+    pub(crate) resources: ResourceNames,
+    pub(crate) store: Arc<LoginStore>,
+    pub(crate) seals: TokenSeals,
+    pub(crate) codes: CodeTable,
+    pub(crate) clients: Clients,
+    pub(crate) redirects: RedirectRules,
+    pub(crate) rates: RequestRates,
+    pub(crate) transactions: Transactions,
+    pub(crate) forms: ConsentForms,
+    pub(crate) provider: Arc<ProviderClient>,
+    pub(crate) person_key: PersonKey,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) principals: Arc<PrincipalTable>,
+    /// Renewals at the company's login that run now.
+    pub(crate) renewals: RenewalLocks,
+    /// Notified when other roles are in use.
+    pub(crate) roles_changed: Notify,
+    matches: ArcSwap<Vec<RoleMatch>>,
+}
+
+impl Broker {
+    /// Creates a broker. Its logins are there once they are restored.
+    pub fn new(parts: BrokerParts) -> Arc<Self> {
+        let BrokerParts {
+            settings,
+            matches,
+            principals,
+            store,
+            secrets,
+            person_secret,
+            metrics,
+            rules,
+        } = parts;
+        let store = LoginStore::new(store, &secrets, principals.clone(), metrics.clone());
+        let provider = ProviderClient::new(&settings, &rules, store.clone(), metrics.clone());
+        provider.replace_roles(Arc::from(matches.as_slice()));
+        Arc::new(Broker {
+            issuer: settings.issuer(),
+            resources: ResourceNames::new(&settings.public_url),
+            seals: TokenSeals::new(&secrets),
+            codes: CodeTable::default(),
+            clients: Clients::new(&settings, &rules, store.clone(), metrics.clone()),
+            redirects: RedirectRules::new(&settings),
+            rates: RequestRates::new(metrics.clone()),
+            transactions: Transactions::new(metrics.clone()),
+            forms: ConsentForms::new(&secrets),
+            person_key: PersonKey::new(&person_secret),
+            renewals: RenewalLocks::default(),
+            roles_changed: Notify::new(),
+            matches: ArcSwap::from_pointee(matches),
+            settings,
+            store,
+            provider,
+            metrics,
+            principals,
+        })
+    }
+
+    /// Restores the logins of an earlier process. Without contents, logins end with this process.
+    ///
+    /// Fails if the store has logins and the secret that sealed them is gone.
+    pub fn restore(&self, contents: Option<&mut StoredState>) -> Result<(), LostSecret> {
+        self.store.restore(contents)
+    }
+
+    /// Takes the roles of a new config. They hold from the next request on.
+    pub fn replace_roles(&self, matches: Vec<RoleMatch>) {
+        if **self.matches.load() == matches {
+            return;
+        }
+        self.provider.replace_roles(Arc::from(matches.as_slice()));
+        self.matches.store(Arc::new(matches));
+        // New roles may ask for facts that nobody kept so far.
+        self.roles_changed.notify_one();
+    }
+
+    /// Returns the roles that are in use.
+    pub(crate) fn matches(&self) -> Arc<Vec<RoleMatch>> {
+        self.matches.load_full()
+    }
+
+    /// Returns the names of the roles that fit somebody now.
+    pub(crate) fn roles_of_facts(&self, facts: &PersonFacts) -> Vec<String> {
+        let matches = self.matches.load();
+        let roles = roles_of(&matches, &self.settings.provider.issuer, facts);
+        roles.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Returns the time from which a person is refused, unless the company's login confirms them
+    /// before.
+    pub(crate) fn checked_until(&self, person: &PersonRow) -> Timestamp {
+        // Without a token of the provider, nobody can be asked.
+        let length = match &person.token {
+            Some(_) => self.settings.recheck.saturating_add(RECHECK_GRACE),
+            None => self.settings.unchecked,
+        };
+        later(person.checked, length)
+    }
+
+    /// Lists the logins, for operators.
+    pub fn people(&self) -> Vec<PersonLogin> {
+        let logins = self.store.logins().into_iter();
+        logins
+            .filter_map(|login| self.person_login(login))
+            .collect()
+    }
+
+    fn person_login(&self, login: LiveLogin) -> Option<PersonLogin> {
+        let LiveLogin { id, row, .. } = login;
+        let person = self.store.person(&row.mark)?;
+        Some(PersonLogin {
+            id,
+            mark: row.mark,
+            name: person.facts.name.clone(),
+            roles: self.roles_of_facts(&person.facts),
+            client: row.client_name,
+            endpoint: row.endpoint,
+            since: row.since,
+            last_used: row.last_used,
+            checked: person.checked,
+            replays: row.replays,
+        })
+    }
+
+    /// Returns findings about the company's login that an operator should know.
+    pub fn findings(&self) -> Vec<String> {
+        self.provider.findings()
+    }
+
+    /// Ends a login, as an operator asked.
+    pub async fn revoke(&self, id: LoginId) -> EndOutcome {
+        self.store.end(id, EndCause::Operator).await
+    }
+
+    /// Returns true if a Host value names the host of the public URL, at whatever port.
+    pub(crate) fn is_own_host(&self, host: &str) -> bool {
+        self.resources.is_own_host(host)
+    }
+}
+
+/// Returns the time after a length, or the last one that there is.
+pub(crate) fn later(at: Timestamp, length: Duration) -> Timestamp {
+    at.checked_add(length).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use moongate_oauth::SecretText;
+
+    use super::*;
+    use crate::test_broker::{TestBroker, staff};
+
+    #[tokio::test]
+    async fn a_login_shows_with_the_roles_of_now_and_ends_by_its_id() {
+        let test = TestBroker::in_memory();
+        let live = test.login(|_| {}).await;
+        let people = test.broker.people();
+        assert_eq!(people.len(), 1);
+        assert_eq!(people[0].id, live.id);
+        assert_eq!(people[0].name, "ann@example.com");
+        assert_eq!(people[0].roles, ["staff"]);
+        test.broker.replace_roles(Vec::new());
+        assert!(test.broker.people()[0].roles.is_empty());
+        assert_ne!(test.broker.revoke(live.id).await, EndOutcome::Unknown);
+        assert!(live.ended.is_cancelled());
+        assert!(test.broker.people().is_empty());
+        assert_eq!(test.broker.revoke(live.id).await, EndOutcome::Unknown);
+    }
+
+    #[tokio::test]
+    async fn a_person_of_whom_nobody_can_ask_is_refused_earlier() {
+        let test = TestBroker::in_memory();
+        let mut person = test.person();
+        let unchecked = test.broker.checked_until(&person);
+        assert_eq!(
+            unchecked,
+            later(person.checked, test.broker.settings.unchecked)
+        );
+        person.token = Some(SecretText::new("provider token"));
+        let hour = test.broker.settings.recheck;
+        assert_eq!(
+            test.broker.checked_until(&person),
+            later(person.checked, hour + RECHECK_GRACE)
+        );
+        assert_eq!(later(Timestamp::MAX, hour), Timestamp::MAX);
+    }
+
+    #[tokio::test]
+    async fn other_roles_are_told_and_the_same_are_not() {
+        let test = TestBroker::in_memory();
+        test.broker.replace_roles(vec![staff()]);
+        let is_told = test.broker.roles_changed.notified().now_or_never();
+        assert!(is_told.is_none());
+        test.broker.replace_roles(Vec::new());
+        let is_told = test.broker.roles_changed.notified().now_or_never();
+        assert!(is_told.is_some());
+    }
+}
