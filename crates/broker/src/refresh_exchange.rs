@@ -105,6 +105,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+    use crate::person_row::PersonRow;
     use crate::test_broker::{TestBroker, client};
 
     fn form(token: &str, resource: &str) -> FormFields {
@@ -271,7 +272,7 @@ mod tests {
         let test = TestBroker::in_memory();
         let live = test.login(|_| {}).await;
         let person = test.broker.store.person(&live.row.mark).unwrap();
-        let old = crate::person_row::PersonRow {
+        let old = PersonRow {
             checked: minutes_ago(60 * 25),
             version: person.version + 1,
             ..(*person).clone()

@@ -15,7 +15,7 @@ use crate::client_record::ClientRecord;
 use crate::end_cause::{EndCause, EndOutcome};
 use crate::login_id::LoginId;
 use crate::oauth_error::{OAuthCode, OAuthError};
-use crate::token_route::read_form;
+use crate::token_route::{BROKEN, read_form};
 
 /// Error for a request without a token.
 const INCOMPLETE: OAuthError =
@@ -25,10 +25,6 @@ const NOT_ON_DISK: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
     "The login has ended, but that is not on disk yet: try again later",
 );
-/// Error for a request that ended in a panic.
-const BROKEN: OAuthError =
-    OAuthError::new(OAuthCode::ServerError, "The request could not be handled");
-
 /// Answers `POST /revoke`.
 pub(crate) async fn revoke(State(broker): State<Arc<Broker>>, request: Request) -> Response {
     let ending = tokio::spawn(async move {

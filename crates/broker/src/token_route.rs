@@ -20,7 +20,7 @@ use crate::refresh_exchange::refresh;
 use crate::request_rates::{RatedRoute, peer_of};
 
 /// Longest wait for the logins of an earlier process.
-pub(crate) const READY_PATIENCE: Duration = Duration::from_secs(2);
+const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Error for too many requests.
 const TOO_MANY: OAuthError = OAuthError::new(
@@ -33,7 +33,7 @@ const NOT_READY: OAuthError = OAuthError::new(
     "Logins are not read yet: try again later",
 );
 /// Error for a request that ended in a panic.
-const BROKEN: OAuthError =
+pub(crate) const BROKEN: OAuthError =
     OAuthError::new(OAuthCode::ServerError, "The request could not be handled");
 /// Error for a grant of another kind.
 const OTHER_GRANT: OAuthError = OAuthError::new(
@@ -133,7 +133,6 @@ mod tests {
         let test = TestBroker::in_memory();
         let id = registered(&test);
         for (body, error) in [
-            (String::new(), "invalid_client"),
             (
                 "client_id=mgc_unknown&grant_type=refresh_token".to_owned(),
                 "invalid_client",

@@ -1,0 +1,319 @@
+//! Questions to the company's login about people who use their logins.
+//!
+//! Owns when somebody is due, and what an answer changes. Does not speak to the provider
+//! (`provider/`). Invariant: only a clear answer of the company's login ends anything, and an
+//! answer about an old token ends nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use moongate_model::PrincipalKey;
+use tokio::time::Instant;
+
+use crate::broker::{Broker, later};
+use crate::end_cause::EndCause;
+use crate::login_store::StoreFault;
+use crate::person_facts::wanted_digest;
+use crate::person_row::{PersonRow, ProvenPerson};
+use crate::provider::fault::RenewFault;
+
+/// Time between two looks for people who are due.
+const ROUND_INTERVAL: Duration = Duration::from_secs(60);
+/// Time after which a person is asked about again, if the company's login was down.
+const RETRY_PAUSE: Duration = Duration::from_secs(5 * 60);
+/// Maximum number of questions at once. A new config of roles may make everybody due.
+const QUESTIONS_MAX: usize = 8;
+
+/// People whom nobody asks about before these times.
+type RetryPauses = HashMap<PrincipalKey, Instant>;
+
+/// Asks about people who use their logins, for as long as it runs. Logins that are over end.
+pub async fn recheck_forever(broker: Arc<Broker>) {
+    let mut pauses = RetryPauses::new();
+    loop {
+        if broker.store.is_ready() {
+            end_old_logins(&broker).await;
+            ask_about_due(&broker, &mut pauses).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(ROUND_INTERVAL) => {}
+            () = broker.roles_changed.notified() => {}
+        }
+    }
+}
+
+/// Ends logins that were used for too long or not at all, and those of people of whom nobody can
+/// ask.
+async fn end_old_logins(broker: &Broker) {
+    let now = Timestamp::now();
+    for login in broker.store.logins() {
+        let person = broker.store.person(&login.row.mark);
+        let is_unchecked = person
+            .is_none_or(|person| person.token.is_none() && broker.checked_until(&person) <= now);
+        if is_unchecked || login.row.over_at() <= now {
+            broker.store.end(login.id, EndCause::Expired).await;
+        }
+    }
+}
+
+async fn ask_about_due(broker: &Arc<Broker>, pauses: &mut RetryPauses) {
+    let now = Instant::now();
+    pauses.retain(|_, until| now < *until);
+    let due = due_people(broker).into_iter();
+    let asking: Vec<_> = due
+        .filter(|mark| !pauses.contains_key(mark))
+        .map(|mark| ask_in_task(broker.clone(), mark))
+        .collect();
+    let asked: Vec<_> = stream::iter(asking)
+        .buffer_unordered(QUESTIONS_MAX)
+        .collect()
+        .await;
+    let down = asked.into_iter().filter(|(_, has_answer)| !has_answer);
+    pauses.extend(down.map(|(mark, _)| (mark, now + RETRY_PAUSE)));
+}
+
+/// Asks about a person in a task of its own, because an answer may have the provider's only new
+/// token. Returns false if there was no answer.
+async fn ask_in_task(broker: Arc<Broker>, mark: PrincipalKey) -> (PrincipalKey, bool) {
+    let asking = tokio::spawn(async move { renew_person(&broker, &mark).await });
+    let has_answer = matches!(
+        asking.await,
+        Ok(Ok(()) | Err(RenewFault::Ended | RenewFault::OtherSubject))
+    );
+    (mark, has_answer)
+}
+
+/// Returns the people who used a login since they were last asked about, if that was long ago or
+/// if roles need other facts now.
+fn due_people(broker: &Broker) -> HashSet<PrincipalKey> {
+    let now = Timestamp::now();
+    let wanted = wanted_digest(&broker.matches());
+    let recheck = broker.settings.recheck;
+    let mut due = HashSet::new();
+    for login in broker.store.logins() {
+        let mark = login.row.mark;
+        if due.contains(&mark) {
+            continue;
+        }
+        let Some(person) = broker.store.person(&mark) else {
+            continue;
+        };
+        let is_stale =
+            later(person.checked, recheck) <= now && person.checked < login.row.last_used;
+        let is_in_use = now < later(login.row.last_used, recheck);
+        let lacks_facts = person.wanted != wanted && is_in_use;
+        if person.token.is_some() && (is_stale || lacks_facts) {
+            due.insert(mark);
+        }
+    }
+    due
+}
+
+/// Asks the company's login about a person, and takes over what it says. Ends all logins of
+/// somebody whom it does not know any more.
+pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result<(), RenewFault> {
+    let began = Timestamp::now();
+    let lock = broker.renewals.acquire(mark).await;
+    let _lock = lock.ok_or(RenewFault::Down)?;
+    let person = broker.store.person(mark).ok_or(RenewFault::Ended)?;
+    // Others asked, or the person logged in, while this waited.
+    if began <= person.checked {
+        return Ok(());
+    }
+    let fault = match broker.provider.renew(&person).await {
+        Ok(proven) => match take_answer(broker, &person, proven).await {
+            Ok(()) => return Ok(()),
+            Err(fault) => fault,
+        },
+        Err(fault) => fault,
+    };
+    let cause = match fault {
+        RenewFault::Ended => EndCause::Provider,
+        RenewFault::OtherSubject => EndCause::OtherSubject,
+        RenewFault::Down | RenewFault::Unchecked => return Err(fault),
+    };
+    let now = broker.store.person(mark);
+    if now.is_some_and(|now| now.version != person.version) {
+        // The answer was about a token that a new login has replaced.
+        return Ok(());
+    }
+    broker.store.end_person(mark, cause).await;
+    Err(fault)
+}
+
+/// Takes over an answer about a person.
+async fn take_answer(
+    broker: &Broker,
+    before: &PersonRow,
+    proven: ProvenPerson,
+) -> Result<(), RenewFault> {
+    let issuer = &broker.settings.provider.issuer;
+    let mut after = PersonRow::of(issuer, proven, Timestamp::now());
+    let mark = before.mark();
+    if after.mark() != mark {
+        return Err(RenewFault::OtherSubject);
+    }
+    after.version = before.version + 1;
+    match broker.store.put_person(after, before.version).await {
+        // Gone: a new login has replaced the row, and says more.
+        Ok(()) | Err(StoreFault::Gone) => {}
+        Err(fault) => {
+            tracing::warn!("person not stored: {fault}; what the company's login said is not kept");
+            return Err(RenewFault::Down);
+        }
+    }
+    take_roles(broker, &mark);
+    Ok(())
+}
+
+/// Gives a person the roles of now, also in what is open.
+fn take_roles(broker: &Broker, mark: &PrincipalKey) {
+    let Some(person) = broker.store.person(mark) else {
+        return;
+    };
+    let Some(principal) = broker.principals.find(mark) else {
+        return;
+    };
+    let roles = broker.roles_of_facts(&person.facts);
+    let names: Vec<&str> = roles.iter().map(String::as_str).collect();
+    if let Some(set) = broker.principals.role_sets().intern(&names) {
+        principal.set_role(set);
+    }
+    if roles.is_empty() {
+        // Whoever has no role has nothing open. The login stays, since a role may come back.
+        broker.principals.remove(mark);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use moongate_access::auth::{Person, RoleMatch};
+    use moongate_oauth::SecretText;
+    use moongate_tokens::PEOPLE;
+
+    use super::*;
+    use crate::test_broker::{TestBroker, proven, staff};
+
+    /// Returns a broker with one login, whose person was asked about so many seconds ago.
+    async fn broker_of(
+        age: u64,
+        change: impl FnOnce(&mut PersonRow),
+    ) -> (TestBroker, PrincipalKey) {
+        let test = TestBroker::in_memory();
+        let live = test.login(|_| {}).await;
+        let known = test.broker.store.person(&live.row.mark).unwrap();
+        let mut person = (*known).clone();
+        person.checked = Timestamp::now() - Duration::from_secs(age);
+        person.version += 1;
+        change(&mut person);
+        let stored = test.broker.store.put_person(person, known.version);
+        stored.await.unwrap();
+        (test, live.row.mark)
+    }
+
+    fn with_token(person: &mut PersonRow) {
+        person.token = Some(SecretText::new("provider token"));
+    }
+
+    #[tokio::test]
+    async fn people_are_due_after_the_time_if_they_can_be_asked_about() {
+        let (test, mark) = broker_of(3700, with_token).await;
+        assert_eq!(due_people(&test.broker), HashSet::from([mark]));
+        let (test, _) = broker_of(3500, with_token).await;
+        assert!(due_people(&test.broker).is_empty());
+        let (test, _) = broker_of(3700, |_| {}).await;
+        assert!(due_people(&test.broker).is_empty());
+    }
+
+    #[tokio::test]
+    async fn other_facts_make_people_due_at_once() {
+        let (test, mark) = broker_of(10, with_token).await;
+        assert!(due_people(&test.broker).is_empty());
+        let claims = [("department".to_owned(), vec!["7".to_owned()])];
+        test.broker.replace_roles(vec![RoleMatch {
+            claims: claims.into(),
+            ..staff()
+        }]);
+        assert_eq!(due_people(&test.broker), HashSet::from([mark]));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_can_ask_about_ends_with_its_time() {
+        let (test, _) = broker_of(25 * 3600, |_| {}).await;
+        end_old_logins(&test.broker).await;
+        assert!(test.broker.people().is_empty());
+        for has_token in [false, true] {
+            let (test, _) = broker_of(23 * 3600, |person| {
+                if has_token {
+                    with_token(person);
+                }
+            })
+            .await;
+            end_old_logins(&test.broker).await;
+            assert_eq!(test.broker.people().len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_login_that_is_over_ends() {
+        let test = TestBroker::in_memory();
+        let live = test.login(|row| row.ends = Timestamp::UNIX_EPOCH).await;
+        end_old_logins(&test.broker).await;
+        assert!(live.ended.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn an_answer_about_somebody_else_changes_nothing_of_the_person() {
+        let (test, mark) = broker_of(3700, with_token).await;
+        let before = test.broker.store.person(&mark).unwrap();
+        let mut other = proven();
+        other.subject = "bob".to_owned();
+        let taken = take_answer(&test.broker, &before, other).await;
+        assert_eq!(taken, Err(RenewFault::OtherSubject));
+        assert_eq!(test.broker.store.person(&mark), Some(before));
+    }
+
+    #[tokio::test]
+    async fn new_claims_hold_at_once_and_missing_ones_are_gone() {
+        let (test, mark) = broker_of(3700, with_token).await;
+        let principals = &test.principals;
+        let role = principals.role_sets().intern(&["staff"]).unwrap();
+        let secret = test.broker.person_key.secret_of(&mark);
+        let ann = Person {
+            key: mark,
+            name: "ann",
+            secret,
+            role,
+            expires: None,
+        };
+        let ann = principals.meet(PEOPLE, ann).unwrap();
+        let before = test.broker.store.person(&mark).unwrap();
+        let mut without = proven();
+        without.facts.claims.clear();
+        without.token = Some(SecretText::new("next provider token"));
+        take_answer(&test.broker, &before, without).await.unwrap();
+        assert_ne!(ann.role(), role);
+        assert!(!principals.admits(&ann));
+        let after = test.broker.store.person(&mark).unwrap();
+        assert!(after.facts.claims.is_empty() && after.version > before.version);
+        assert_eq!(test.broker.people().len(), 1);
+        // An answer about the token before changes nothing any more.
+        take_answer(&test.broker, &before, proven()).await.unwrap();
+        assert!(test.broker.people()[0].roles.is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_was_asked_about_a_moment_ago_is_not_asked_about_again() {
+        let (test, mark) = broker_of(0, |person| {
+            person.checked = later(Timestamp::now(), Duration::from_secs(5));
+            with_token(person);
+        })
+        .await;
+        assert_eq!(renew_person(&test.broker, &mark).await, Ok(()));
+        let unknown = renew_person(&test.broker, &[9; 16]).await;
+        assert_eq!(unknown, Err(RenewFault::Ended));
+    }
+}
