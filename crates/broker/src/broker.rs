@@ -1,8 +1,8 @@
 //! Broker: an authorization server in front of the company's login.
 //!
-//! Owns the parts of it, and the roles that people have now. Does not answer requests (`*_route.rs`)
-//! or authenticate (`broker_method.rs`). Invariant: all parts share one store, one set of secrets
-//! and one provider.
+//! Owns the parts of it, and the roles that people have now. Does not answer requests
+//! (`*_route.rs`) or authenticate (`broker_method.rs`). Invariant: all parts share one store, one
+//! set of secrets and one provider.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -45,15 +45,15 @@ pub async fn recheck_forever(broker: Arc<Broker>) {
     }
 }
 
-/// Ends logins that were used for too long or not at all, and those of people of whom nobody can
-/// ask.
+/// Ends the logins of people about whom nobody can be asked, once their time is over.
 async fn end_old_logins(broker: &Broker) {
     let now = Timestamp::now();
+    // The list ends by itself what was used for too long, or not at all.
     for login in broker.store.logins() {
         let person = broker.store.person(&login.row.mark);
         let is_unchecked = person
             .is_none_or(|person| person.token.is_none() && broker.checked_until(&person) <= now);
-        if is_unchecked || login.row.over_at() <= now {
+        if is_unchecked {
             broker.store.end(login.id, EndCause::Expired).await;
         }
     }
@@ -136,7 +136,7 @@ pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result
         RenewFault::Down | RenewFault::Unchecked => return Err(fault),
     };
     let now = broker.store.person(mark);
-    if now.is_some_and(|now| now.version != person.version) {
+    if fault == RenewFault::Ended && now.is_some_and(|now| now.token != person.token) {
         // The answer was about a token that a new login has replaced.
         return Ok(());
     }
@@ -151,18 +151,21 @@ async fn take_answer(
     proven: ProvenPerson,
 ) -> Result<(), RenewFault> {
     let issuer = &broker.settings.provider.issuer;
-    let mut after = PersonRow::of(issuer, proven, Timestamp::now());
+    let after = PersonRow::of(issuer, proven, Timestamp::now());
     let mark = before.mark();
     if after.mark() != mark {
         return Err(RenewFault::OtherSubject);
     }
-    after.version = before.version + 1;
     match broker.store.put_person(after, before.version).await {
         // Gone: a new login has replaced the row, and says more.
         Ok(()) | Err(StoreFault::Gone) => {}
         Err(fault) => {
-            tracing::warn!("person not stored: {fault}; what the company's login said is not kept");
-            return Err(RenewFault::Down);
+            tracing::warn!("person not stored on disk: {fault}");
+            // The answer counts while this process runs, because memory has it.
+            let is_kept = broker.store.person(&mark);
+            if is_kept.is_none_or(|now| now.version == before.version) {
+                return Err(RenewFault::Down);
+            }
         }
     }
     take_roles(broker, &mark);
@@ -207,7 +210,6 @@ mod tests {
         let known = test.broker.store.person(&live.row.mark).unwrap();
         let mut person = (*known).clone();
         person.checked = Timestamp::now() - Duration::from_secs(age);
-        person.version += 1;
         change(&mut person);
         let stored = test.broker.store.put_person(person, known.version);
         stored.await.unwrap();
@@ -303,6 +305,20 @@ mod tests {
         // An answer about the token before changes nothing any more.
         take_answer(&test.broker, &before, proven()).await.unwrap();
         assert!(test.broker.people()[0].roles.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_cannot_be_written_counts_in_memory() {
+        let test = TestBroker::on_disk().await;
+        let live = test.login(|_| {}).await;
+        let before = test.broker.store.person(&live.row.mark).unwrap();
+        test.close_store().await;
+        let mut newer = proven();
+        newer.token = Some(SecretText::new("next provider token"));
+        let taken = take_answer(&test.broker, &before, newer.clone()).await;
+        assert_eq!(taken, Ok(()));
+        let after = test.broker.store.person(&live.row.mark).unwrap();
+        assert_eq!(after.token, newer.token);
     }
 
     #[tokio::test]

@@ -274,7 +274,6 @@ mod tests {
         let person = test.broker.store.person(&live.row.mark).unwrap();
         let old = PersonRow {
             checked: minutes_ago(60 * 25),
-            version: person.version + 1,
             ..(*person).clone()
         };
         let version = person.version;

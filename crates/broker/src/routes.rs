@@ -1,7 +1,7 @@
 //! Routes of people's logins.
 //!
-//! Owns their paths and methods. Does not answer (`*_route.rs`). Invariant: all of them answer under
-//! the host of the public URL alone.
+//! Owns their paths and methods. Does not answer (`*_route.rs`). Invariant: all of them answer
+//! under the host of the public URL alone.
 
 use std::sync::Arc;
 
