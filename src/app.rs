@@ -4,6 +4,7 @@
 //! up before any server is connected, and everything that was started is stopped.
 
 mod background_tasks;
+mod broker_parts;
 mod connection_slots;
 pub(crate) mod configured_servers;
 pub(crate) mod doctor;
@@ -31,6 +32,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::background_tasks::BackgroundTasks;
+use crate::app::broker_parts::PeopleLogins;
 use crate::app::listeners::listener_names;
 use crate::app::logins::follow_logins;
 use crate::app::persistence::PersistentState;
@@ -41,6 +43,7 @@ use crate::app::reload::ReloadTargets;
 use crate::app::token_source::open_methods;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
+use moongate_broker::recheck_forever;
 use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -113,20 +116,17 @@ impl GatewayApp {
         // Bound before anything is started: a port in use must fail the start without side effects.
         let bound = listeners::bind(&plan, &login).await?;
         let (login, logins) = login.with_logins_of(&plan, bound.addresses()).await?;
+        let people = PeopleLogins::open(&plan, &login, bound.addresses(), &store, &metrics).await?;
+        let login = login.with_people(people.routes());
         let open_listener = bound.open_client_listener(&login);
         // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
         let memory = GatewayMemory::new(plan.limits.memory_limit(), &metrics);
-        let shared =
-            UpstreamRuntime::with_store(metrics.clone(), Reaper::disabled(), store.clone());
-        let shared = shared
-            .with_memory(memory.budget.clone())
-            .with_credentials(login.credentials.clone());
-        let shared = Arc::new(shared);
+        let shared = upstream_runtime(&metrics, &store, &memory, &login);
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
-        let (auth, access) = open_methods(&plan, &login, bound.addresses()).await;
+        let (auth, access) = open_methods(&plan, &login, bound.addresses(), &people);
         let gateway = Gateway::new(
             gateway_settings(&plan, access.clone()),
             auth.principals().clone(),
@@ -143,6 +143,7 @@ impl GatewayApp {
         let shared_state: SharedListenerState = Arc::new(ArcSwap::from_pointee(state));
         let catalog_age = plan.times.catalog_age.0;
         let persistent = PersistentState::from_parts(&shared_state, &gateway, &shared, catalog_age);
+        let persistent = persistent.with_broker(people.broker.clone());
         // Before the first request is accepted: clients expect their sessions. The wait for a slow
         // disk is bounded.
         persistent.begin(plan.state.required).await?;
@@ -157,6 +158,7 @@ impl GatewayApp {
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
             sign_in: Arc::default(),
             logins,
+            broker: people.broker,
         };
         let reloader = ConfigReloader::new(plan.clone(), source, targets);
         let (addresses, sockets) = listener_names(&bound.clients);
@@ -241,6 +243,20 @@ impl GatewayApp {
     }
 }
 
+/// Creates what the connections to servers share. Nothing is connected.
+fn upstream_runtime(
+    metrics: &Arc<Metrics>,
+    store: &StateStore,
+    memory: &GatewayMemory,
+    login: &LoginParts,
+) -> Arc<UpstreamRuntime> {
+    let shared = UpstreamRuntime::with_store(metrics.clone(), Reaper::disabled(), store.clone());
+    let shared = shared
+        .with_memory(memory.budget.clone())
+        .with_credentials(login.credentials.clone());
+    Arc::new(shared)
+}
+
 fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ListenerTls>>> {
     let loaded = plan
         .tls
@@ -273,6 +289,9 @@ fn start_tasks(
     }
     if let Some(logins) = targets.logins.clone() {
         tasks.spawn_until_drained(follow_logins(logins, targets.gateway.clone(), stop));
+    }
+    if let Some(broker) = targets.broker.clone() {
+        tasks.spawn_until_drained(recheck_forever(broker));
     }
     tasks
 }
@@ -396,6 +415,7 @@ impl GatewayCore {
             admin_access,
             sign_in: Arc::default(),
             logins: None,
+            broker: None,
         };
         let reloader = ConfigReloader::new(plan.clone(), None, targets);
         GatewayCore {

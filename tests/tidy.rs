@@ -345,7 +345,7 @@ const PLACES: [(&str, &[&str]); 17] = [
     ("-32042", &["protocol/", "mock/"]),
     // Admission comes only from the listener's limits.
     ("AdmissionPolicy for", &["listener/listener_limits.rs"]),
-    ("axum::", &["listener/", "admin/", "app/logins/"]),
+    ("axum::", &["listener/", "admin/", "broker/", "app/logins/"]),
     (
         "process::Command",
         &[

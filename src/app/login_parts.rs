@@ -30,6 +30,14 @@ impl LoginParts {
         plan.auth.is_open() && self.methods.is_empty()
     }
 
+    /// Adds routes for people.
+    pub(super) fn with_people(self, routes: PeopleRoutes) -> Self {
+        LoginParts {
+            people: self.people.merge(routes),
+            ..self
+        }
+    }
+
     /// Adds the logins of a plan's servers, unless the credentials come from elsewhere. `own` are
     /// the gateway's listener addresses.
     pub(super) async fn with_logins_of(

@@ -10,10 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
+use moongate_broker::{Broker, LostSecret};
 use moongate_gateway::Gateway;
 use moongate_listener::SharedListenerState;
 use moongate_model::PrincipalStanding;
-use moongate_session::store::{StateStore, StorePhase, StoreTable};
+use moongate_session::store::{StateStore, StorePhase, StoreTable, StoredState};
 use moongate_session::{Sessions, StateSealer};
 use moongate_upstream::UpstreamRuntime;
 
@@ -35,6 +36,8 @@ pub(super) struct PersistentState {
     listener_state: SharedListenerState,
     /// Maximum age of a server's cached lists that were not confirmed.
     catalog_age: Duration,
+    /// Broker with people's logins, if the config has one.
+    broker: Option<Arc<Broker>>,
 }
 
 impl PersistentState {
@@ -54,12 +57,18 @@ impl PersistentState {
             shared: shared.clone(),
             listener_state: listener_state.clone(),
             catalog_age,
+            broker: None,
         }
+    }
+
+    /// Adds the logins of people.
+    pub(super) fn with_broker(self, broker: Option<Arc<Broker>>) -> Self {
+        PersistentState { broker, ..self }
     }
 
     /// Restores the state, in the background if the store is not open in time.
     ///
-    /// Fails if the store is required and cannot be used.
+    /// Fails if the store is required and cannot be used, or if it has logins whose secret is gone.
     pub(super) async fn begin(self, required: bool) -> anyhow::Result<()> {
         let mut phase = self.store.phase();
         let time = if required {
@@ -77,7 +86,13 @@ impl PersistentState {
             StorePhase::Opening | StorePhase::Locked => {
                 tokio::spawn(self.restore_when_open(now == StorePhase::Locked));
             }
-            settled => self.log_phase(&settled),
+            settled => {
+                PersistentState::log_phase(&settled);
+                let mut contents = self.store.take_contents();
+                // Before all else: a start that fails here leaves the rest as it is.
+                self.restore_logins(contents.as_mut())?;
+                self.restore(contents);
+            }
         }
         Ok(())
     }
@@ -93,26 +108,44 @@ impl PersistentState {
         let settled = phase
             .wait_for(|phase| !matches!(phase, StorePhase::Opening | StorePhase::Locked))
             .await;
-        if let Ok(settled) = settled.map(|phase| phase.clone()) {
-            self.log_phase(&settled);
+        let Ok(settled) = settled.map(|phase| phase.clone()) else {
+            return;
+        };
+        PersistentState::log_phase(&settled);
+        let mut contents = self.store.take_contents();
+        if let Err(error) = self.restore_logins(contents.as_mut()) {
+            // Too late to refuse the start. Nobody can log in, and nobody who did gets in.
+            tracing::error!("logins of people not restored: {error}");
         }
+        self.restore(contents);
     }
 
-    fn log_phase(&self, phase: &StorePhase) {
+    fn log_phase(phase: &StorePhase) {
         if let StorePhase::Disabled(Some(why)) = phase {
             tracing::warn!(
                 "state not kept: a restart forgets lists and sessions: {why} (gateway.state)"
             );
         }
-        self.restore();
+    }
+
+    /// Restores the logins of people, without contents too: they are in memory then.
+    fn restore_logins(&self, contents: Option<&mut StoredState>) -> Result<(), LostSecret> {
+        match &self.broker {
+            Some(broker) => broker.restore(contents),
+            None => Ok(()),
+        }
+    }
+
+    /// Restores all but the logins, which come first: sessions are kept for those who have one.
+    fn restore(&self, contents: Option<StoredState>) {
+        if let Some(contents) = contents {
+            self.restore_contents(contents);
+        }
         // Without a store, too: requests with an unknown session wait for this.
         self.sessions.mark_restored();
     }
 
-    fn restore(&self) {
-        let Some(mut contents) = self.store.take_contents() else {
-            return;
-        };
+    fn restore_contents(&self, mut contents: StoredState) {
         let secrets = contents.take(StoreTable::Secrets);
         let key = secrets
             .iter()

@@ -32,6 +32,7 @@ use crate::app::plan_settings::{
 use moongate_access::auth::AdminAccess;
 use moongate_admin::{ConfigStatus, Reloader, SignInState};
 use moongate_api::{ConfigDifference, PlanReport, ReloadReport, ToolAccessChange};
+use moongate_broker::Broker;
 use moongate_config::edit::ConfigOperation;
 use moongate_config::{
     ConfigLocations, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings,
@@ -123,14 +124,20 @@ pub(super) struct ReloadTargets {
     /// page of another.
     pub(super) sign_in: Arc<SignInState>,
     /// Logins of the servers. `None`: their credentials come from elsewhere.
-    pub(super) logins: Option<Arc<LoginDirectory>>,
+    pub(super) logins: Option<Arc<Logins>>,
+    /// Broker with people's logins. `None`: the config had none at the start.
+    pub(super) broker: Option<Arc<Broker>>,
 }
 
 impl ReloadTargets {
-    /// Takes the logins of a plan's servers. Reads one small file for each new server.
+    /// Takes the logins of a plan's servers, and people's roles. Reads one small file for each new
+    /// server.
     fn replace_logins(&self, plan: &Plan) {
         if let Some(logins) = &self.logins {
             logins.replace(login_servers(plan));
+        }
+        if let Some(broker) = &self.broker {
+            broker.replace_roles(plan.auth.matches.clone());
         }
     }
 }
