@@ -250,13 +250,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_roles_are_told_and_the_same_are_not() {
+    async fn new_roles_wake_the_recheck_and_the_same_do_not() {
         let test = TestBroker::in_memory();
         test.broker.replace_roles(vec![staff()]);
-        let is_told = test.broker.roles_changed.notified().now_or_never();
-        assert!(is_told.is_none());
+        let woken = test.broker.roles_changed.notified().now_or_never();
+        assert!(woken.is_none());
         test.broker.replace_roles(Vec::new());
-        let is_told = test.broker.roles_changed.notified().now_or_never();
-        assert!(is_told.is_some());
+        let woken = test.broker.roles_changed.notified().now_or_never();
+        assert!(woken.is_some());
     }
 }

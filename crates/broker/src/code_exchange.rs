@@ -25,7 +25,7 @@ use crate::token_reply::{INVALID_GRANT, store_error, token_reply};
 
 /// Wait for the login of a code that another request uses at the same moment.
 const START_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause between two looks for that login.
+/// Pause between two checks for that login.
 const START_PAUSE: Duration = Duration::from_millis(50);
 /// Lengths of a PKCE verifier (RFC 7636, section 4.1).
 const VERIFIER_LENGTHS: RangeInclusive<usize> = 43..=128;

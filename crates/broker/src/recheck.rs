@@ -20,7 +20,7 @@ use crate::person_facts::wanted_digest;
 use crate::person_row::{PersonRow, ProvenPerson};
 use crate::provider::fault::RenewFault;
 
-/// Time between two looks for people who are due.
+/// Time between two checks for people who are due.
 const ROUND_INTERVAL: Duration = Duration::from_secs(60);
 /// Time after which a person is asked about again, if the company's login was down.
 const RETRY_PAUSE: Duration = Duration::from_secs(5 * 60);
@@ -75,7 +75,7 @@ async fn ask_about_due(broker: &Arc<Broker>, pauses: &mut RetryPauses) {
     pauses.extend(down.map(|(mark, _)| (mark, now + RETRY_PAUSE)));
 }
 
-/// Asks about a person in a task of its own, because an answer may have the provider's only new
+/// Asks about a person in a separate task, because an answer may have the provider's only new
 /// token. Returns false if there was no answer.
 async fn ask_in_task(broker: Arc<Broker>, mark: PrincipalKey) -> (PrincipalKey, bool) {
     let asking = tokio::spawn(async move { renew_person(&broker, &mark).await });

@@ -4,11 +4,13 @@
 //! not judge a token that comes twice (`refresh_verdict.rs`). Invariant: neither a store that
 //! cannot write nor a company's login that is down ends a login.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use jiff::Timestamp;
 use moongate_tokens::log_name;
 
-use crate::broker::Broker;
+use crate::broker::{Broker, later};
 use crate::client_record::ClientRecord;
 use crate::code_exchange::check_resource;
 use crate::end_cause::EndCause;
@@ -19,6 +21,10 @@ use crate::provider::fault::RenewFault;
 use crate::recheck::renew_person;
 use crate::refresh_verdict::{RefreshVerdict, judge_refresh};
 use crate::token_reply::{INVALID_GRANT, store_error, token_reply};
+
+/// Age up to which an answer of the company's login counts for a renewal. Without it, a client that
+/// renews in a loop would flood the company's login.
+const FRESH_AGE: Duration = Duration::from_secs(60);
 
 /// Error for a request without a token.
 const INCOMPLETE: OAuthError =
@@ -80,6 +86,10 @@ async fn answer_old(broker: &Broker, live: LiveLogin, sent: u32) -> Result<Respo
 /// Asks the company's login whether it still knows the person.
 async fn confirm_person(broker: &Broker, live: &LiveLogin) -> Result<(), OAuthError> {
     let mark = &live.row.mark;
+    let known = broker.store.person(mark).ok_or(INVALID_GRANT)?;
+    if Timestamp::now() < later(known.checked, FRESH_AGE) {
+        return Ok(());
+    }
     match renew_person(broker, mark).await {
         Ok(()) => Ok(()),
         Err(RenewFault::Ended | RenewFault::OtherSubject) => Err(INVALID_GRANT),
@@ -100,8 +110,6 @@ async fn confirm_person(broker: &Broker, live: &LiveLogin) -> Result<(), OAuthEr
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::StatusCode;
 
     use super::*;

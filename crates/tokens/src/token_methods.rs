@@ -53,7 +53,7 @@ impl TokenMethods {
             keys: self.keys_at(&issuer.jwks_url),
         });
         let broker_issuer = settings.broker.as_ref().map(BrokerSettings::issuer);
-        // With logins of its own, the gateway is another issuer with another scope.
+        // With its own logins, the gateway is another issuer with another scope.
         let scope = common_scope(&tokens.issuers)
             .filter(|scope| broker_issuer.is_none() || *scope == OWN_SCOPE);
         TokenMethod {
