@@ -82,7 +82,7 @@ pub(crate) async fn exchange_code(
     let _lock = broker.renewals.acquire(&row.mark).await;
     let live = broker.store.start(row, person).await.map_err(store_error)?;
     broker.codes.set_login(code, live.id);
-    Ok(token_reply(broker, &live))
+    Ok(token_reply(broker, &live, &grant.scope))
 }
 
 /// Checks that a request belongs to a code. Changes nothing.

@@ -20,7 +20,7 @@ use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::provider::fault::RenewFault;
 use crate::recheck::renew_person;
 use crate::refresh_verdict::{RefreshVerdict, judge_refresh};
-use crate::token_reply::{INVALID_GRANT, store_error, token_reply};
+use crate::token_reply::{INVALID_GRANT, SCOPE, store_error, token_reply};
 
 /// Age up to which an answer of the company's login counts for a renewal. Without it, a client that
 /// renews in a loop would flood the company's login.
@@ -60,7 +60,7 @@ pub(crate) async fn refresh(
         .await
         .map_err(store_error)?;
     if sent.checked_add(1) == Some(advanced.row.generation) {
-        return Ok(token_reply(broker, &advanced));
+        return Ok(token_reply(broker, &advanced, SCOPE));
     }
     // Others renewed meanwhile, more than once.
     answer_old(broker, advanced, sent).await
@@ -70,7 +70,7 @@ pub(crate) async fn refresh(
 async fn answer_old(broker: &Broker, live: LiveLogin, sent: u32) -> Result<Response, OAuthError> {
     if judge_refresh(&live.row, sent, Timestamp::now()) == RefreshVerdict::Repeat {
         broker.store.record_replay(live.id);
-        return Ok(token_reply(broker, &live));
+        return Ok(token_reply(broker, &live, SCOPE));
     }
     broker.metrics.broker.replays.inc();
     let person = broker.store.person(&live.row.mark);

@@ -16,8 +16,8 @@ use crate::login_store::StoreFault;
 use crate::oauth_error::{OAuthCode, OAuthError, json_reply};
 use crate::token_seals::{AccessClaims, RefreshClaims};
 
-/// Scope of each token, whatever the client asked for.
-const SCOPE: &str = "mcp offline_access";
+/// Scope of each login, whatever the client asked for.
+pub(crate) const SCOPE: &str = "mcp offline_access";
 
 /// Error for a code or token that is good for nothing. One text for all causes.
 pub(crate) const INVALID_GRANT: OAuthError = OAuthError::new(
@@ -37,11 +37,11 @@ struct TokenReply<'a> {
     token_type: &'static str,
     expires_in: i64,
     refresh_token: &'a SecretText,
-    scope: &'static str,
+    scope: &'a str,
 }
 
 /// Returns the tokens of the newest generation of a login.
-pub(crate) fn token_reply(broker: &Broker, live: &LiveLogin) -> Response {
+pub(crate) fn token_reply(broker: &Broker, live: &LiveLogin, scope: &str) -> Response {
     let now = Timestamp::now();
     let expires = later(now, broker.settings.access).min(live.row.ends);
     let access = broker.seals.seal_access(&AccessClaims {
@@ -59,7 +59,7 @@ pub(crate) fn token_reply(broker: &Broker, live: &LiveLogin) -> Response {
         token_type: "Bearer",
         expires_in: expires.duration_since(now).as_secs().max(0),
         refresh_token: &refresh,
-        scope: SCOPE,
+        scope,
     };
     json_reply(StatusCode::OK, &reply)
 }
@@ -88,7 +88,7 @@ mod tests {
         let test = TestBroker::in_memory();
         let ends = later(Timestamp::now(), Duration::from_secs(100));
         let live = test.login(|row| row.ends = ends).await;
-        let response = token_reply(&test.broker, &live);
+        let response = token_reply(&test.broker, &live, SCOPE);
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["cache-control"], "no-store");
         let body = axum::body::to_bytes(response.into_body(), 4096).await;
