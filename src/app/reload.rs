@@ -124,7 +124,7 @@ pub(super) struct ReloadTargets {
     /// page of another.
     pub(super) sign_in: Arc<SignInState>,
     /// Logins of the servers. `None`: their credentials come from elsewhere.
-    pub(super) logins: Option<Arc<Logins>>,
+    pub(super) logins: Option<Arc<LoginDirectory>>,
     /// Broker with people's logins. `None`: the config had none at the start.
     pub(super) broker: Option<Arc<Broker>>,
 }

@@ -41,6 +41,7 @@ pub(super) fn open_methods(
     own: Vec<SocketAddr>,
     people: &PeopleLogins,
 ) -> (Arc<AuthMethods>, AccessTable) {
+    login.principals.set_people_max(plan.limits.principals);
     let tokens = TokenMethods::new(own, &people.person_secret());
     let mut sources: Vec<Arc<dyn MethodSource>> = vec![Arc::new(tokens)];
     if let Some(broker) = &people.broker {

@@ -8,6 +8,11 @@ use moongate_access::auth::RoleMatch;
 use crate::claims::ClaimSet;
 use crate::token_subject::{is_guest, lacks_groups, verified_email};
 
+/// Claim with groups.
+const GROUPS: &str = "groups";
+/// Claims of guests that their tenant vouches for: groups, and app roles.
+const GUEST_CLAIMS: [&str; 2] = [GROUPS, "roles"];
+
 /// Claims about a person, from wherever they come.
 pub trait RoleClaims {
     /// Returns the texts of a claim: of a text itself, or of a list.
@@ -20,17 +25,23 @@ pub trait RoleClaims {
     fn is_guest(&self) -> bool;
 }
 
-impl RoleClaims for ClaimSet {
+/// Claims of an issuer's token.
+pub(crate) struct IssuedClaims<'a> {
+    pub(crate) issuer: &'a str,
+    pub(crate) claims: &'a ClaimSet,
+}
+
+impl RoleClaims for IssuedClaims<'_> {
     fn texts(&self, path: &str) -> Vec<&str> {
-        ClaimSet::texts(self, path)
+        self.claims.texts(path)
     }
 
     fn verified_email(&self) -> Option<&str> {
-        verified_email(self)
+        verified_email(self.claims, self.issuer)
     }
 
     fn is_guest(&self) -> bool {
-        false
+        is_guest(self.claims, self.issuer)
     }
 }
 
@@ -47,11 +58,18 @@ pub fn roles_of<'a>(
         .collect()
 }
 
-/// Returns true if all parts of a match fit. In one part, any value will do.
-fn fits(role: &RoleMatch, claims: &impl RoleClaims) -> bool {
+/// Returns true if a role of an issuer goes by groups, but a token has them elsewhere.
+pub(crate) fn lacks_matched_groups(matches: &[RoleMatch], issuer: &str, claims: &ClaimSet) -> bool {
+    let mut own = matches.iter().filter(|role| role.issuer == issuer);
+    lacks_groups(claims) && own.any(|role| role.claims.contains_key(GROUPS))
+}
+
+/// Returns true if every part of a match holds, each by any of its values.
+fn is_match(role: &RoleMatch, claims: &impl RoleClaims) -> bool {
+    let is_guest = claims.is_guest();
+    // Whoever may invite guests must not decide who may use the gateway.
     if role.anyone {
-        // A guest is somebody of whom the issuer's organisation knows little.
-        return !claims.is_guest();
+        return !is_guest;
     }
     // Fails closed: a match without parts matches nobody.
     if role.claims.is_empty() && role.emails.is_none() {
@@ -62,10 +80,10 @@ fn fits(role: &RoleMatch, claims: &impl RoleClaims) -> bool {
         let texts = claims.texts(path);
         counts && values.iter().any(|value| texts.contains(&value.as_str()))
     });
-    let fits_email = role.emails.as_ref().is_none_or(|patterns| {
+    let matches_email = role.emails.as_ref().is_none_or(|patterns| {
         claims
             .verified_email()
-            .is_some_and(|email| patterns.iter().any(|pattern| fits_email(pattern, email)))
+            .is_some_and(|email| patterns.iter().any(|pattern| matches_email(pattern, email)))
     });
     has_claims && matches_email
 }
@@ -105,8 +123,10 @@ mod tests {
         }
     }
 
-    fn fits_text(role: &RoleMatch, claims: &str) -> bool {
-        fits(role, &serde_json::from_str::<ClaimSet>(claims).unwrap())
+    fn matches_text(role: &RoleMatch, claims: &str) -> bool {
+        let claims = &serde_json::from_str(claims).unwrap();
+        let issuer = &role.issuer;
+        is_match(role, &IssuedClaims { issuer, claims })
     }
 
     #[test]
@@ -177,6 +197,10 @@ mod tests {
     #[test]
     fn a_role_is_for_one_issuer_and_a_match_without_parts_for_nobody() {
         let claims: ClaimSet = serde_json::from_str(r#"{"groups":["a"]}"#).unwrap();
+        let claims = IssuedClaims {
+            issuer: ISSUER,
+            claims: &claims,
+        };
         let matches = [role(&[("groups", &["a"])], &[])];
         assert_eq!(roles_of(&matches, ISSUER, &claims), ["staff"]);
         for issuer in ["https://evil.test", "https://login.test/", ""] {
@@ -264,9 +288,9 @@ mod tests {
             anyone: true,
             ..role(&[], &[])
         };
-        assert!(!fits(&anyone, &Guest));
-        assert!(fits(&role(&[("groups", &["a"])], &[]), &Guest));
-        assert!(!fits(&role(&[], &["*@example.com"]), &Guest));
+        assert!(!is_match(&anyone, &Guest));
+        assert!(is_match(&role(&[("groups", &["a"])], &[]), &Guest));
+        assert!(!is_match(&role(&[], &["*@example.com"]), &Guest));
         assert!(roles_of(&[anyone], ISSUER, &Guest).is_empty());
     }
 }

@@ -17,7 +17,7 @@ use crate::compact_token::{CompactToken, looks_like_token};
 use crate::issuer_keys::IssuerKeys;
 use crate::person_mark::PersonKey;
 use crate::resource_names::{ResourceDocument, ResourceNames, is_endpoint_name};
-use crate::role_matches::{lacks_matched_groups, roles_of};
+use crate::role_matches::{IssuedClaims, lacks_matched_groups, roles_of};
 use crate::token_fault::TokenFault;
 use crate::verify::{TokenUse, VerifiedToken, check_claims, check_header, check_signature};
 
@@ -101,10 +101,14 @@ impl TokenMethod {
         if !token.has_scope {
             return Err(AuthError::Forbidden(LackedRight::Scope));
         }
-        let roles = roles_of(&self.matches, &issuer.settings.issuer, &token.claims);
+        let issuer = &issuer.settings.issuer;
+        let claims = IssuedClaims {
+            issuer,
+            claims: &token.claims,
+        };
+        let roles = roles_of(&self.matches, issuer, &claims);
         if roles.is_empty() {
-            let lacks_groups =
-                lacks_matched_groups(&self.matches, &issuer.settings.issuer, &token.claims);
+            let lacks_groups = lacks_matched_groups(&self.matches, issuer, &token.claims);
             return Err(AuthError::Forbidden(if lacks_groups {
                 LackedRight::Groups
             } else {
