@@ -1,0 +1,118 @@
+//! Headers and style of the pages that people see.
+//!
+//! Owns what a browser may do with these pages. Does not draw them (`page_frame.rs`). Invariant: no
+//! page runs a script, is framed, is kept by a cache, or tells another site its address.
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// Style of all pages, which each of them contains.
+// Browsers read a line end of Windows as `\n`, so that the style would have another digest there.
+pub(crate) static STYLE: LazyLock<String> =
+    LazyLock::new(|| include_str!("page.css").replace('\r', ""));
+
+/// Content security policy of all pages.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let style = STANDARD.encode(digest(&SHA256, STYLE.as_bytes()));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{style}'; form-action 'self'; \
+         frame-ancestors 'none'; base-uri 'none'"
+    );
+    HeaderValue::try_from(policy).expect("the policy is visible ASCII")
+});
+
+/// Headers that all pages share.
+const HEADERS: [(HeaderName, HeaderValue); 5] = [
+    (
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    ),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
+    // Browsers that do not know `frame-ancestors` know this.
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (
+        HeaderName::from_static("permissions-policy"),
+        HeaderValue::from_static("camera=(), microphone=(), geolocation=()"),
+    ),
+];
+
+/// Kind of page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    /// Page with a form of ours.
+    Form,
+    /// Page that moves on to another site.
+    Moving,
+    /// Page with words, and perhaps a link.
+    Plain,
+}
+
+impl PageKind {
+    fn referrer_policy(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            // Under `no-referrer` a browser sends `Origin: null` with our own form (Fetch standard,
+            // "append a request Origin header").
+            PageKind::Form => "same-origin",
+            PageKind::Moving | PageKind::Plain => "no-referrer",
+        })
+    }
+}
+
+/// Adds the headers of a page.
+// No Cross-Origin-Opener-Policy: clients that open the page in a popup wait for its end.
+pub(crate) fn add_headers(headers: &mut HeaderMap, kind: PageKind) {
+    for (name, value) in HEADERS {
+        headers.insert(name, value);
+    }
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
+    headers.insert(header::REFERRER_POLICY, kind.referrer_policy());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(kind: PageKind) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        add_headers(&mut headers, kind);
+        headers
+    }
+
+    #[test]
+    fn no_page_may_run_scripts_or_be_framed_or_kept() {
+        for kind in [PageKind::Form, PageKind::Moving, PageKind::Plain] {
+            let headers = headers(kind);
+            let policy = headers[header::CONTENT_SECURITY_POLICY].to_str().unwrap();
+            assert!(policy.starts_with("default-src 'none'; style-src 'sha256-"));
+            assert!(policy.contains("frame-ancestors 'none'"), "{policy}");
+            assert!(!policy.contains("script") && !policy.contains("unsafe"));
+            assert_eq!(headers[header::CACHE_CONTROL], "no-store");
+            assert!(!headers.contains_key("cross-origin-opener-policy"));
+        }
+    }
+
+    #[test]
+    fn only_a_page_with_a_form_tells_its_own_site_where_it_comes_from() {
+        for (kind, policy) in [
+            (PageKind::Form, "same-origin"),
+            (PageKind::Moving, "no-referrer"),
+            (PageKind::Plain, "no-referrer"),
+        ] {
+            assert_eq!(headers(kind)[header::REFERRER_POLICY], policy);
+        }
+    }
+
+    #[test]
+    fn the_style_can_be_inside_an_element() {
+        assert!(!STYLE.contains("</") && !STYLE.contains("url(") && !STYLE.contains("@import"));
+        assert!(!STYLE.contains('\r'));
+    }
+}
