@@ -189,7 +189,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_login_is_no_login() {
+    async fn a_login_without_a_page_is_never_started() {
         let test = TestBroker::in_memory();
         let client = register(&test.broker, REDIRECT);
         let query = format!("{}&prompt=none", query(&client, "", None));

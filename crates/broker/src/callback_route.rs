@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
+use moongate_telemetry::BrokerLimit;
 
 use crate::answer_address::answer_address;
 use crate::authorize_request::AuthorizeRequest;
@@ -131,6 +132,7 @@ fn no_role(broker: &Broker, request: &AuthorizeRequest, name: &str) -> Response 
 }
 
 fn too_many(broker: &Broker, request: &AuthorizeRequest) -> Response {
+    broker.metrics.broker.refused.inc(BrokerLimit("codes"));
     let error = OAuthError::new(
         OAuthCode::TemporarilyUnavailable,
         "Too many logins at the moment.",

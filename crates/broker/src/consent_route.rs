@@ -111,7 +111,7 @@ async fn start_login(
     send_to_provider(broker, headers, peer, departure).await
 }
 
-/// Builds the page after a no. Its link tells the client.
+/// Builds the page after a no. Its link reports it to the client.
 fn refused(broker: &Broker, request: &AuthorizeRequest) -> Response {
     let error = OAuthError::new(OAuthCode::AccessDenied, "The person did not approve.");
     let back = answer_address(&broker.issuer, request, Err(&error));
@@ -236,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn each_yes_is_a_login_of_its_own() {
+    async fn each_yes_starts_its_own_login() {
         let broker = github_broker();
         let client = register(&broker, REDIRECT);
         let (sealed, cookie) = open_page(&broker, &client).await;
@@ -270,7 +270,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_no_is_a_page_whose_link_tells_the_client() {
+    async fn a_no_is_a_page_whose_link_reports_it_to_the_client() {
         let broker = github_broker();
         let client = register(&broker, REDIRECT);
         let (sealed, cookie) = open_page(&broker, &client).await;

@@ -67,7 +67,7 @@ pub(crate) async fn send_to_provider(
         host: url.host_str().unwrap_or_default().to_owned(),
     };
     let text = match asked_again {
-        true => "Your company's login needs your permission once more",
+        true => "Your company's login needs your permission again",
         false => "Going to your company's login",
     };
     let mut response = moving_page(url.as_str(), &kind, text);

@@ -40,7 +40,7 @@ pub(crate) fn back_link(back: &str) -> Markup {
         .filter(|url| url.scheme() == "https")
         .and_then(Url::host_str);
     html! {
-        p class="soft" { "The program still waits for an answer. This button tells it." }
+        p class="soft" { "The program is still waiting. The button brings it the answer." }
         div class="row" {
             a class="button" href=(back) {
                 @match host {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn foreign_words_are_no_markup() {
+    async fn foreign_words_are_never_markup() {
         let page = html_of(error_page("No", "<img src=x>\u{202e}", None)).await;
         assert!(page.contains("&lt;img src=x&gt;⟨U+202E⟩"), "{page}");
         assert!(!page.contains("<a "), "there is nowhere to return to");

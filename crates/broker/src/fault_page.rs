@@ -210,7 +210,7 @@ fn is_possible_scheme(scheme: &str) -> bool {
     is_scheme && !scheme.is_empty() && !NEVER.contains(&scheme)
 }
 
-/// Returns the line with a list that has one more entry. The list replaces the built-in one, so
+/// Returns the line with a list that has another entry. The list replaces the built-in one, so
 /// that all of it must be there.
 fn allowed_line(key: &str, allowed: &[String], added: &str) -> String {
     let texts = allowed.iter().map(String::as_str).chain([added]);

@@ -26,14 +26,14 @@ pub(crate) fn check_rate(broker: &Broker, peer: Option<IpAddr>) -> Result<(), Re
     Err(refuse(status, "Try again in a minute", text))
 }
 
-/// Checks that a browser opens a page of its own, and not a part of another one.
+/// Checks that a browser opens a page itself, and not as a part of another one.
 pub(crate) fn check_page_load(headers: &HeaderMap) -> Result<(), Response> {
     // Fetch Metadata: old browsers do not send it, and then the other headers protect the page.
     let destination = headers.get("sec-fetch-dest");
     if destination.is_none_or(|destination| destination == "document") {
         return Ok(());
     }
-    let text = "This page can't be a part of another page. Open it in a tab of its own.";
+    let text = "This page can't be a part of another page. Open it in its own tab.";
     Err(refuse(StatusCode::FORBIDDEN, "Open this in a tab", text))
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_no_part_of_another_one() {
+    fn a_page_is_never_a_part_of_another_one() {
         for destination in ["iframe", "frame", "embed", "object", "image", "empty", ""] {
             let headers = with("sec-fetch-dest", &[destination]);
             assert!(check_page_load(&headers).is_err(), "{destination}");

@@ -1,7 +1,7 @@
 //! Headers and style of the pages that people see.
 //!
 //! Owns what a browser may do with these pages. Does not draw them (`page_frame.rs`). Invariant: no
-//! page runs a script, is framed, is kept by a cache, or tells another site its address.
+//! page runs a script, is framed, is kept by a cache, or shows another site its address.
 
 use std::sync::LazyLock;
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_page_with_a_form_tells_its_own_site_where_it_comes_from() {
+    fn only_a_page_with_a_form_shows_its_own_site_where_it_comes_from() {
         for (kind, policy) in [
             (PageKind::Form, "same-origin"),
             (PageKind::Moving, "no-referrer"),

@@ -82,7 +82,7 @@ impl Transactions {
         }
     }
 
-    /// Adds a login. If there is no room, the oldest one of the busiest peer goes.
+    /// Adds a login. If there is no room, the busiest peer loses its oldest one.
     pub(crate) fn begin(&self, state: &SecretText, peer: Option<IpAddr>, transaction: Transaction) {
         let peer = peer.map(network_of);
         let now = transaction.started;
