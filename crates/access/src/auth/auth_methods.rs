@@ -269,6 +269,7 @@ fn create_methods(
             roles: _,
             matches: _,
             tokens: _,
+            broker: _,
         } = settings;
         let (keys, of_keys) = ApiKeys::new(principals, keys);
         methods.push(Arc::new(keys));

@@ -3,7 +3,7 @@
 //! Owns which methods are set up. Does not authenticate (`auth_methods.rs`). Invariant: a gateway
 //! is open only if nothing at all asks for credentials.
 
-use crate::auth::{KeySettings, RoleMatch, TokenSettings};
+use crate::auth::{BrokerSettings, KeySettings, RoleMatch, TokenSettings};
 use crate::policy::RoleAccess;
 
 /// Settings of all methods.
@@ -20,6 +20,9 @@ pub struct AuthSettings {
     /// Access tokens of the operator's own issuers, for a
     /// [`MethodSource`](crate::auth::MethodSource). `None`: none are accepted.
     pub tokens: Option<TokenSettings>,
+    /// Logins of people at the gateway itself, for a [`MethodSource`](crate::auth::MethodSource).
+    /// `None`: nobody can log in.
+    pub broker: Option<BrokerSettings>,
 }
 
 impl AuthSettings {
@@ -32,7 +35,8 @@ impl AuthSettings {
             roles: _,
             matches: _,
             tokens,
+            broker,
         } = self;
-        keys.is_empty() && !required && tokens.is_none()
+        keys.is_empty() && !required && tokens.is_none() && broker.is_none()
     }
 }

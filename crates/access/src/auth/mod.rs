@@ -9,6 +9,7 @@ mod admin;
 mod auth_methods;
 mod auth_settings;
 mod authenticator;
+mod broker_settings;
 mod expiry;
 mod method_source;
 mod named_key;
@@ -23,6 +24,10 @@ pub use auth_settings::AuthSettings;
 pub use authenticator::{
     AuthError, AuthRefusal, Authenticator, CredentialFetch, InvalidCredentials, LackedRight,
     ProvenIdentity,
+};
+pub use broker_settings::{
+    BrokerSettings, CLIENT_HOSTS, CLIENT_SCHEMES, ClientKinds, ProviderKind, ProviderSecret,
+    ProviderSettings,
 };
 pub use method_source::MethodSource;
 pub use named_key::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};

@@ -81,6 +81,7 @@ impl PlanResolver<'_> {
                 roles,
                 matches,
                 tokens,
+                broker: None,
             },
             admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),

@@ -1,0 +1,171 @@
+//! Settings of people's logins, as the config has them.
+//!
+//! Owns the company's login, and which clients may ask for one. Does not log anybody in
+//! (`moongate_broker`). Invariant: Debug never shows the provider's secret.
+
+use std::fmt;
+use std::time::Duration;
+
+use url::Url;
+
+/// Hosts of the clients that were tried, in July 2026: what their https redirects end at.
+pub const CLIENT_HOSTS: [&str; 6] = [
+    "claude.ai",
+    "claude.com",
+    "chatgpt.com",
+    "vscode.dev",
+    "insiders.vscode.dev",
+    "cursor.com",
+];
+
+/// Private schemes of the clients that were tried, in July 2026.
+pub const CLIENT_SCHEMES: [&str; 3] = ["cursor", "vscode", "vscode-insiders"];
+
+/// Settings of people's logins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BrokerSettings {
+    /// URL of this gateway, without a path. All resources start with it.
+    pub public_url: Url,
+    /// Company's login.
+    pub provider: ProviderSettings,
+    /// Life of an access token.
+    pub access: Duration,
+    /// Life of a login, however much it is used.
+    pub max: Duration,
+    /// Age of a person's facts at which the provider is asked again.
+    pub recheck: Duration,
+    /// Life of a login that the provider cannot be asked about, since it gave no token.
+    pub unchecked: Duration,
+    /// Kinds of clients that may ask for a login.
+    pub clients: ClientKinds,
+    /// Hosts that https redirects may end at, exact and in lower case.
+    pub allow_clients: Vec<String>,
+    /// Private schemes that redirects may have besides [`CLIENT_SCHEMES`], in lower case.
+    pub redirect_schemes: Vec<String>,
+}
+
+impl BrokerSettings {
+    /// Returns the identifier of the authorization server: the public URL's origin, without a
+    /// slash at its end.
+    pub fn issuer(&self) -> String {
+        self.public_url.origin().ascii_serialization()
+    }
+}
+
+/// Kinds of clients that may ask for a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientKinds {
+    /// Clients whose id is the address of their metadata document.
+    pub documents: bool,
+    /// Clients that register themselves.
+    pub registered: bool,
+}
+
+/// Settings of the company's login.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProviderSettings {
+    /// Kind of provider, with what it needs.
+    pub kind: ProviderKind,
+    /// Issuer, exactly as its tokens have it.
+    pub issuer: String,
+    /// Id of this gateway at the provider.
+    pub client_id: String,
+    /// Secret that belongs to the id. `None`: the client is a public one.
+    pub client_secret: Option<ProviderSecret>,
+    /// Scopes to ask for, instead of the usual ones.
+    pub scopes: Option<Vec<String>>,
+    /// True if the userinfo endpoint is asked for claims that ID tokens lack.
+    pub userinfo: bool,
+    /// True if email addresses count even where the provider does not call them verified.
+    pub trust_email: bool,
+}
+
+/// Kind of provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProviderKind {
+    /// Microsoft Entra.
+    Entra {
+        /// Id of the tenant, in lower case.
+        tenant: String,
+    },
+    /// Google Workspace.
+    Google {
+        /// Domain of the organisation, in lower case.
+        domain: String,
+    },
+    /// GitHub, which has no ID tokens.
+    GitHub {
+        /// Organisations whose members may log in, at least one, in lower case.
+        orgs: Vec<String>,
+    },
+    /// Any other issuer with OpenID Connect.
+    Issuer,
+}
+
+/// Secret of this gateway at the provider. Debug hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProviderSecret(String);
+
+impl ProviderSecret {
+    /// Wraps a secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        ProviderSecret(text.into())
+    }
+
+    /// Returns the secret itself, to send it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ProviderSecret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ProviderSecret(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_issuer_is_the_origin_of_the_public_url() {
+        for (url, issuer) in [
+            ("https://mcp.example.com", "https://mcp.example.com"),
+            ("https://MCP.example.com:443/", "https://mcp.example.com"),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+            ("http://[::1]:8080", "http://[::1]:8080"),
+        ] {
+            let settings = BrokerSettings {
+                public_url: Url::parse(url).unwrap(),
+                provider: ProviderSettings {
+                    kind: ProviderKind::Issuer,
+                    issuer: "https://login.example.com".to_owned(),
+                    client_id: "moongate".to_owned(),
+                    client_secret: Some(ProviderSecret::new("hush")),
+                    scopes: None,
+                    userinfo: false,
+                    trust_email: false,
+                },
+                access: Duration::from_secs(60),
+                max: Duration::from_secs(60),
+                recheck: Duration::from_secs(60),
+                unchecked: Duration::from_secs(60),
+                clients: ClientKinds {
+                    documents: true,
+                    registered: true,
+                },
+                allow_clients: Vec::new(),
+                redirect_schemes: Vec::new(),
+            };
+            assert_eq!(settings.issuer(), issuer);
+            let shown = format!("{settings:?}");
+            assert!(shown.contains("ProviderSecret(hidden)") && !shown.contains("hush"));
+        }
+    }
+
+    #[test]
+    fn a_secret_is_exposed_only_on_purpose() {
+        assert_eq!(ProviderSecret::new("hush").expose(), "hush");
+    }
+}
