@@ -68,7 +68,7 @@ macro_rules! part {
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a
 /// restart.
-const PARTS: [PlanPart; 32] = [
+const PARTS: [PlanPart; 35] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
@@ -97,6 +97,7 @@ const PARTS: [PlanPart; 32] = [
     part!("views", views),
     part!("auth.keys", auth.keys),
     part!("auth.required", auth.required),
+    part!("auth.oauth", auth.broker),
     PlanPart {
         key: "auth.jwt",
         // The settings of tokens have the public URL, too, which is a part itself.
@@ -139,6 +140,8 @@ const PARTS: [PlanPart; 32] = [
             to.login_folder.clone_from(&from.login_folder);
         },
     },
+    part!("gateway.secret", secrets.secret),
+    part!("gateway.secret_before", secrets.before),
     part!("egress.allow", egress),
     part!("gateway.reload.signal", reload.signal),
     part!("telemetry.log_format", log.json),

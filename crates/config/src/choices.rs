@@ -87,6 +87,38 @@ pub(super) enum LoginKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LoginProvider {
+    /// Microsoft Entra.
+    Entra,
+    /// Google Workspace.
+    Google,
+    /// GitHub.
+    GitHub,
+}
+
+impl LoginProvider {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            LoginProvider::Entra => "entra",
+            LoginProvider::Google => "google",
+            LoginProvider::GitHub => "github",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ClientKind {
+    /// Clients whose id is the address of their metadata document.
+    Cimd,
+    /// Clients that register themselves.
+    Dcr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Schemas {
     /// As the servers define them.

@@ -45,6 +45,11 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
         merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(SourceSpan::BUILT_IN));
     if let Some(table) = merged.as_table_mut() {
         table.retain(|name, _| name == "gateway");
+        // Only the gateway's user may be able to read its secrets, and no address depends on them.
+        let gateway = table.get_mut("gateway").and_then(ConfigNode::as_table_mut);
+        if let Some(gateway) = gateway {
+            gateway.retain(|name, _| !name.starts_with("secret"));
+        }
     }
     // Only the gateway's user may be able to read the env file, and an address seldom needs it.
     let variables = read_variables(&merged, options, &sources, &mut ProblemCollector::default());

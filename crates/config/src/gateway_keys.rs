@@ -54,6 +54,14 @@ pub(super) struct Gateway {
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     #[cfg_attr(test, schemars(example = &"/var/lib/moongate"))]
     pub(super) state_dir: Option<String>,
+    /// The secret behind people's logins, 32 bytes or more: `${file:/run/secrets/moongate}`.
+    /// Default: a file next to the state.
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
+    #[cfg_attr(test, schemars(example = &"${file:/run/secrets/moongate}"))]
+    pub(super) secret: Option<String>,
+    /// Earlier secrets. Logins from their time continue.
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
+    pub(super) secret_before: Vec<String>,
     /// A file with variables for references, one `NAME=value` per line. The process's variables
     /// take precedence.
     #[cfg_attr(test, schemars(example = &"moongate.env"))]
@@ -84,6 +92,8 @@ impl Default for Gateway {
             reload: ReloadSettings::default(),
             state: None,
             state_dir: None,
+            secret: None,
+            secret_before: Vec::new(),
             env_file: None,
             schema: Schemas::AsIs,
             discovery: DiscoveryMode::Full,

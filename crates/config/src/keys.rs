@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::broker_keys::OAuthLogin;
 use moongate_units::RateSetting;
 
 /// List of keys in the config.
@@ -40,6 +41,9 @@ pub(super) struct Auth {
     pub(super) keys: Vec<Key>,
     /// `true`: clients need a key even if none is configured, so that nobody gets in.
     pub(super) required: bool,
+    /// The company's login, behind which people log in at the gateway in their browser.
+    #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
+    pub(super) oauth: Option<OAuthLogin>,
     /// Your own issuers, whose access tokens open the gateway for people with a role.
     pub(super) jwt: Vec<JwtIssuer>,
     /// Roles of people who log in, and of keys.
@@ -54,10 +58,11 @@ impl Auth {
         let Auth {
             keys,
             required,
+            oauth,
             jwt,
             roles: _,
         } = self;
-        keys.is_empty() && !required && jwt.is_empty()
+        keys.is_empty() && !required && oauth.is_none() && jwt.is_empty()
     }
 }
 
@@ -150,13 +155,17 @@ pub(super) struct PeopleRole {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct PeopleMatch {
-    /// The `issuer` of one of `auth.jwt`.
+    /// The `issuer` of one of `auth.jwt`. Default: the company's login, `auth.oauth`.
     #[cfg_attr(test, schemars(example = &"https://login.example.com"))]
     pub(super) issuer: Option<String>,
     /// Groups, in the claim `groups`.
     pub(super) groups: Option<Vec<String>>,
     /// App roles, in the claim `roles`.
     pub(super) app_roles: Option<Vec<String>>,
+    /// For GitHub: organisations.
+    pub(super) orgs: Option<Vec<String>>,
+    /// For GitHub: teams, such as `example/platform`.
+    pub(super) teams: Option<Vec<String>>,
     /// Email addresses that the issuer has verified: `ann@example.com`, `*@example.com`.
     pub(super) email: Option<Vec<String>>,
     /// Other claims, each with its values. A name with dots may be a path.

@@ -7,6 +7,7 @@
 //! servers they name.
 
 mod advice;
+mod broker_keys;
 mod check;
 mod check_units;
 mod choices;

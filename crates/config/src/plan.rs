@@ -12,6 +12,7 @@ use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
 use moongate_gateway::{DisabledServer, SchemaStyle};
 use moongate_listener::{ListenAddress, SocketSettings, TlsSettings};
+use moongate_oauth::SecretSettings;
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::CallLog;
 use moongate_upstream::ServerSettings;
@@ -48,6 +49,8 @@ pub struct Plan {
     /// Folder of the state, whatever the port is: logins at servers are kept there. `None` without
     /// such a folder, or if nothing may be kept.
     pub login_folder: Option<PathBuf>,
+    /// Secrets behind people's logins, as far as the config has them.
+    pub secrets: SecretSettings,
     /// Hosts that a login may reach at private addresses and without TLS.
     pub egress: Vec<String>,
     /// Form of tools' input schemas in lists.

@@ -77,7 +77,26 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
         None,
         "use `role`, with one role for each key",
     ),
-    ("auth.oauth", None, "use `[[auth.keys]]` or `[[auth.jwt]]`"),
+    (
+        "auth.oauth.provider",
+        Some("okta"),
+        "use `issuer`, the URL of its authorization server",
+    ),
+    (
+        "auth.oauth.provider",
+        Some("keycloak"),
+        "use `issuer`, the URL of its realm",
+    ),
+    (
+        "auth.oauth.idle",
+        None,
+        "remove it; unused logins end after 30 days",
+    ),
+    (
+        "auth.oauth.recheck_grace",
+        None,
+        "remove it; people stay logged in for a day while nobody can ask about them",
+    ),
     (
         "telemetry.otlp",
         None,

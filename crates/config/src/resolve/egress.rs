@@ -33,7 +33,7 @@ impl PlanResolver<'_> {
 }
 
 /// Parses a name or an address without a scheme, a port or a wildcard.
-fn parse_host(text: &str) -> Option<String> {
+pub(super) fn parse_host(text: &str) -> Option<String> {
     // `url` knows IPv6 only in brackets.
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some(address.to_string());

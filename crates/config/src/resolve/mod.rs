@@ -7,12 +7,13 @@
 mod access;
 mod admin;
 mod auth;
-mod client_credentials;
+mod broker;
 mod connect;
 mod disabled;
 mod egress;
 mod listen;
 mod log_levels;
+mod login_roles;
 mod network;
 mod resolver;
 mod server;
@@ -49,6 +50,7 @@ impl PlanResolver<'_> {
         let keys = self.keys(file, &roles);
         let public_url = self.public_url(file);
         let tokens = self.tokens(file, public_url.as_ref());
+        let broker = self.broker(file, public_url.as_ref());
         let sockets = self.sockets(&file.gateway);
         let state_folder = self.state_folder(&file.gateway);
         self.check_system(&file.gateway);
@@ -59,6 +61,7 @@ impl PlanResolver<'_> {
             times: file.gateway.times.clone(),
             state: self.state(&file.gateway, &listen, state_folder.as_deref()),
             login_folder: state::login_folder(&file.gateway, state_folder),
+            secrets: self.secrets(&file.gateway),
             egress: self.egress(&file.egress),
             schema: file.gateway.schema.style(),
             discovery: self.gateway_discovery(&file.gateway),
@@ -81,7 +84,7 @@ impl PlanResolver<'_> {
                 roles,
                 matches,
                 tokens,
-                broker: None,
+                broker,
             },
             admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),

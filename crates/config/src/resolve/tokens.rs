@@ -12,11 +12,31 @@ use moongate_oauth::is_scope;
 use url::Url;
 
 use super::resolver::PlanResolver;
+use crate::broker_keys::OAuthLogin;
+use crate::choices::LoginProvider;
 use crate::file::ConfigFile;
 use crate::keys::{JwtIssuer, PeopleMatch, PeopleRole};
 use crate::problem::ProblemKind;
 use crate::suggest::{alternatives, listed};
 use crate::tree::ConfigPath;
+
+/// Issuers whose people a role can be for.
+struct RoleIssuers<'f> {
+    /// True if there is a company's login, even with mistakes.
+    has_login: bool,
+    login: Option<&'f OAuthLogin>,
+    /// Issuers of tokens, and of the company's login.
+    names: Vec<String>,
+}
+
+impl RoleIssuers<'_> {
+    /// Returns the company's login if a role is for its people.
+    fn login_of(&self, people: &PeopleMatch) -> Option<&OAuthLogin> {
+        let named = people.issuer.as_deref().map(str::trim);
+        self.login
+            .filter(|login| named.is_none() || named == login.issuer().as_deref())
+    }
+}
 
 impl PlanResolver<'_> {
     /// Resolves the issuers. `None`: no tokens are accepted.
@@ -60,7 +80,11 @@ impl PlanResolver<'_> {
     /// Checks the URL that clients see, which is the audience of tokens.
     // RFC 9728, section 1.2: a resource identifier is "an HTTPS URI". Plain HTTP would show tokens
     // to the network.
-    fn public_url_for_tokens(&mut self, url: Option<&Url>, path: &ConfigPath) -> Option<Url> {
+    pub(super) fn public_url_for_tokens(
+        &mut self,
+        url: Option<&Url>,
+        path: &ConfigPath,
+    ) -> Option<Url> {
         let setting = ConfigPath::of(&["gateway", "public_url"]);
         let Some(url) = url else {
             if !self.is_written(&setting) {
@@ -137,7 +161,7 @@ impl PlanResolver<'_> {
         Some(url)
     }
 
-    fn report_missing(&mut self, path: &ConfigPath, fix: &str) {
+    pub(super) fn report_missing(&mut self, path: &ConfigPath, fix: &str) {
         // A value of the wrong type has its own error.
         if !self.is_written(path) {
             let message = format!("`{path}` is missing");
@@ -177,18 +201,14 @@ impl PlanResolver<'_> {
         let path = ConfigPath::of(&["auth", "roles"]);
         let mut written = file.auth.roles.iter().enumerate();
         let needs_people = written.any(|(i, role)| !self.is_for_keys(file, role, &path.item(i)));
-        if file.auth.jwt.is_empty() && needs_people {
-            let message = "`auth.roles` is for people who log in, but there is no `[[auth.jwt]]`";
-            let fix = "add the issuer of their tokens, or give the role to a key, with `role` and \
-                       without `match`";
+        let issuers = self.role_issuers(file);
+        if file.auth.jwt.is_empty() && !issuers.has_login && needs_people {
+            let message = "`auth.roles` is for people who log in, but there is neither \
+                           `[auth.oauth]` nor `[[auth.jwt]]`";
+            let fix = "add the company's login or the issuer of their tokens, or give the role to \
+                       a key, with `role` and without `match`";
             self.error_at_key(ProblemKind::Missing, &path, message, fix);
         }
-        let issuers: Vec<&str> = file
-            .auth
-            .jwt
-            .iter()
-            .filter_map(|jwt| Some(jwt.issuer.as_deref()?.trim()))
-            .collect();
         let mut roles: Vec<RoleAccess> = Vec::new();
         let mut matches = Vec::new();
         for (i, role) in file.auth.roles.iter().enumerate() {
@@ -213,8 +233,27 @@ impl PlanResolver<'_> {
         (roles, matches)
     }
 
+    fn role_issuers<'f>(&self, file: &'f ConfigFile) -> RoleIssuers<'f> {
+        let login = file.auth.oauth.as_ref();
+        let jwt = file.auth.jwt.iter();
+        let mut names: Vec<String> = jwt
+            .filter_map(|jwt| Some(jwt.issuer.as_deref()?.trim().to_owned()))
+            .collect();
+        names.extend(login.and_then(OAuthLogin::issuer));
+        RoleIssuers {
+            has_login: self.is_written(&ConfigPath::of(&["auth", "oauth"])),
+            login,
+            names,
+        }
+    }
+
     /// Returns true if a role is for keys alone: one has it, and it has no `match`.
-    fn is_for_keys(&self, file: &ConfigFile, role: &PeopleRole, path: &ConfigPath) -> bool {
+    pub(super) fn is_for_keys(
+        &self,
+        file: &ConfigFile,
+        role: &PeopleRole,
+        path: &ConfigPath,
+    ) -> bool {
         let mut keys = file.auth.keys.iter();
         role.name.is_some()
             && keys.any(|key| key.role == role.name)
@@ -239,7 +278,7 @@ impl PlanResolver<'_> {
     fn role_match(
         &mut self,
         role: &PeopleRole,
-        issuers: &[&str],
+        issuers: &RoleIssuers<'_>,
         path: &ConfigPath,
     ) -> Option<RoleMatch> {
         let people = &role.people;
@@ -248,6 +287,7 @@ impl PlanResolver<'_> {
         if self.is_written(&path) && !self.is_accepted(&path) {
             return None;
         }
+        self.check_login_match(issuers.login_of(people), people, &path);
         let claims = self.role_claims(people, &path);
         self.check_emails(&path.key("email"), people.email.as_deref());
         let has_parts = !claims.is_empty() || people.email.is_some();
@@ -257,9 +297,8 @@ impl PlanResolver<'_> {
             let fix = "remove it, or remove the other keys";
             self.error_at_key(ProblemKind::Conflict, &path, message, fix);
         } else if !people.anyone && !has_parts {
-            let message = format!("`{path}` matches nobody");
-            let fix = "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` matches \
-                       everybody with a token of the issuer";
+            let message = format!("`{path}` fits nobody");
+            let fix = fix_for_nobody(issuers.login_of(people));
             self.error(ProblemKind::Missing, &path, message, fix);
             return None;
         }
@@ -278,11 +317,14 @@ impl PlanResolver<'_> {
     fn role_issuer(
         &mut self,
         people: &PeopleMatch,
-        issuers: &[&str],
+        issuers: &RoleIssuers<'_>,
         path: &ConfigPath,
     ) -> Option<String> {
         let Some(issuer) = people.issuer.as_deref().map(str::trim) else {
-            let fix = match issuers {
+            if issuers.has_login {
+                return issuers.login.and_then(OAuthLogin::issuer);
+            }
+            let fix = match issuers.names.as_slice() {
                 [only] => format!("add `issuer = \"{only}\"`"),
                 _ => "name the `issuer` of one entry of `[[auth.jwt]]`".to_owned(),
             };
@@ -290,12 +332,13 @@ impl PlanResolver<'_> {
             return None;
         };
         // Without any issuer, an error has already been reported.
-        if !issuers.is_empty() && !issuers.contains(&issuer) {
+        let names: Vec<&str> = issuers.names.iter().map(String::as_str).collect();
+        if !names.is_empty() && !names.contains(&issuer) {
             let message = format!(
-                "`{path}`: {} is not the `issuer` of an entry of `[[auth.jwt]]`",
+                "`{path}`: {} is not the issuer of `[auth.oauth]` or of an entry of `[[auth.jwt]]`",
                 self.quoted_value(path)
             );
-            let fix = format!("write it exactly as it is there: {}", listed(issuers));
+            let fix = format!("write it exactly as there: {}", listed(&names));
             self.error(ProblemKind::Conflict, path, message, fix);
             return None;
         }
@@ -312,12 +355,21 @@ impl PlanResolver<'_> {
         let named = [
             ("groups", "groups", &people.groups),
             ("app_roles", "roles", &people.app_roles),
+            ("orgs", "orgs", &people.orgs),
+            ("teams", "teams", &people.teams),
         ];
         for (key, claim, values) in named {
-            self.check_values(&path.key(key), values.as_deref(), "it matches nobody");
-            if let Some(values) = values {
-                claims.insert(claim.to_owned(), values.clone());
-            }
+            self.check_values(&path.key(key), values.as_deref(), "it fits nobody");
+            let Some(values) = values else {
+                continue;
+            };
+            // GitHub's names have no case, and its people have them in lower case.
+            let has_case = !matches!(key, "orgs" | "teams");
+            let values = values.iter().map(|value| match has_case {
+                true => value.clone(),
+                false => value.trim().to_ascii_lowercase(),
+            });
+            claims.insert(claim.to_owned(), values.collect());
         }
         for (claim, values) in &people.claim {
             let path = path.key("claim").key(claim);
@@ -332,7 +384,12 @@ impl PlanResolver<'_> {
     }
 
     /// Reports a list that is empty, or contains an empty text.
-    fn check_values(&mut self, path: &ConfigPath, values: Option<&[String]>, effect: &str) {
+    pub(super) fn check_values(
+        &mut self,
+        path: &ConfigPath,
+        values: Option<&[String]>,
+        effect: &str,
+    ) {
         let Some(values) = values else {
             return;
         };
@@ -367,6 +424,18 @@ impl PlanResolver<'_> {
             let fix = "write an address such as \"ann@example.com\", or \"*@example.com\" for a \
                        whole domain";
             self.error(ProblemKind::Value, &path, message, fix);
+        }
+    }
+}
+
+/// Returns what to do about a role for nobody.
+fn fix_for_nobody(login: Option<&OAuthLogin>) -> &'static str {
+    match login.and_then(|login| login.provider) {
+        Some(LoginProvider::GitHub) => "add `orgs` or `teams`",
+        Some(LoginProvider::Google) => "add `email`, such as \"*@example.com\"",
+        Some(LoginProvider::Entra) | None => {
+            "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` is for everybody with \
+             a token of the issuer"
         }
     }
 }
