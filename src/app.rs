@@ -14,6 +14,7 @@ pub(crate) mod logins;
 mod login_parts;
 mod logins_control;
 mod metadata_address;
+mod people_control;
 mod plan_diff;
 mod plan_settings;
 pub(crate) mod probe;

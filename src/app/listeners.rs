@@ -16,11 +16,13 @@ use crate::app::connection_slots::ConnectionSlots;
 use crate::app::login_parts::LoginParts;
 use crate::app::logins::{PortListener, redirect_base};
 use crate::app::logins_control::GatewayLogins;
+use crate::app::people_control::GatewayPeople;
 use crate::app::reload::editor::FileEditor;
 use crate::app::reload::examine::GatewayExaminer;
 use crate::app::reload::{ConfigReloader, ReloadTargets};
 use moongate_admin::{
-    AdminState, ConfigEditor, EventFeed, Examiner, LoginControl, OperatorCalls, ProbeSlots,
+    AdminState, ConfigEditor, EventFeed, Examiner, LoginControl, OperatorCalls, PeopleControl,
+    ProbeSlots,
 };
 use moongate_config::Plan;
 use moongate_listener::{
@@ -82,11 +84,7 @@ impl GatewayListeners {
     ) -> JoinSet<()> {
         let targets = &reloader.targets;
         let metrics = &targets.shared.metrics;
-        let settings = ListenSettings {
-            head: plan.limits.head.0,
-            read_timeout: plan.limits.read_timeout.0,
-            write_timeout: plan.limits.write_timeout.0,
-        };
+        let settings = listen_settings(plan);
         let places = ConnectionSlots::within_open_files(&plan.limits);
         let connection_limit =
             ConnectionLimit::new(places.clients, &metrics.clients.connections, metrics);
@@ -122,6 +120,7 @@ impl GatewayListeners {
             ));
         }
         let editor: Arc<dyn ConfigEditor> = Arc::new(FileEditor::new(reloader.clone(), plan));
+        let company: Arc<dyn PeopleControl> = Arc::new(GatewayPeople::new(targets));
         let examiner: Arc<dyn Examiner> = Arc::new(GatewayExaminer {
             reloader: reloader.clone(),
         });
@@ -138,6 +137,7 @@ impl GatewayListeners {
                 editor: editor.clone(),
                 examiner: examiner.clone(),
                 logins: logins.clone(),
+                people: company.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
                 operator_calls: OperatorCalls::default(),
@@ -147,6 +147,14 @@ impl GatewayListeners {
             serve_admin(listener, admin, settings.clone(), admin_limit.clone());
         }
         listeners
+    }
+}
+
+fn listen_settings(plan: &Plan) -> ListenSettings {
+    ListenSettings {
+        head: plan.limits.head.0,
+        read_timeout: plan.limits.read_timeout.0,
+        write_timeout: plan.limits.write_timeout.0,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Traits that let operators act on the gateway: reload, edit the config, examine, log in.
+//! Traits that let operators act on the gateway: reload, edit the config, examine, log in, end
+//! people's logins.
 //!
 //! Owns the traits. Does not implement them (`src/app/`). Invariant: every method returns types of
 //! the API, of the config, of `control_types.rs` or of `probe_report.rs`.
@@ -9,12 +10,12 @@ use futures_util::future::BoxFuture;
 
 use crate::control_types::{
     AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
-    LoginRefusal,
+    LoginRefusal, RevokeRefusal,
 };
 use crate::probe_report::ProbeReport;
 use moongate_api::{
-    Finding, LoginRequest, LoginStart, LoginView, LogoutReport, PlanReport, ReloadReport,
-    StatusHint,
+    Finding, LoginRequest, LoginStart, LoginView, LogoutReport, PeopleList, PlanReport,
+    ReloadReport, RevokeReport, StatusHint,
 };
 use moongate_config::edit::{ConfigOperation, PastEdit};
 use moongate_config::{ParsedServer, SettingLocations};
@@ -88,4 +89,16 @@ pub trait LoginControl: Send + Sync {
 
     /// Revokes and forgets the login at a server.
     fn log_out(&self, server: String) -> BoxFuture<'_, Result<LogoutReport, LoginRefusal>>;
+}
+
+/// Logins of people at the gateway.
+pub trait PeopleControl: Send + Sync {
+    /// Returns the logins, the last one used first. `None`: people cannot log in.
+    fn people(&self) -> Option<PeopleList>;
+
+    /// Returns true if people can log in.
+    fn can_log_in(&self) -> bool;
+
+    /// Ends a login by its id, or all logins of a person by name.
+    fn revoke(&self, who: String) -> BoxFuture<'_, Result<RevokeReport, RevokeRefusal>>;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin_control::{ConfigEditor, Examiner, LoginControl, Reloader};
+use crate::admin_control::{ConfigEditor, Examiner, LoginControl, PeopleControl, Reloader};
 use crate::event_feed::EventFeed;
 use crate::probe_slots::ProbeSlots;
 use crate::sign_in::SignInState;
@@ -41,6 +41,8 @@ pub struct AdminState {
     pub examiner: Arc<dyn Examiner>,
     /// Logins at servers.
     pub logins: Arc<dyn LoginControl>,
+    /// Logins of people at the gateway.
+    pub people: Arc<dyn PeopleControl>,
     /// Cancelled when the gateway drains. From then on it is not ready.
     pub draining: CancellationToken,
     /// Changes for pages and programs that watch.

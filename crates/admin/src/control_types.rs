@@ -1,5 +1,5 @@
 //! Types that the traits of `admin_control.rs` exchange: config changes with their outcomes,
-//! servers compared with the config, the config in use, and refusals of logins.
+//! servers compared with the config, the config in use, and refusals of logins and of their ends.
 //!
 //! Owns the types. Does not edit, reload or log in. Invariant: an applied change names the file
 //! that contains it.
@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use moongate_access::auth::KeySettings;
-use moongate_api::ReloadReport;
+use moongate_api::{PersonItem, ReloadReport};
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};
 use moongate_config::{AdminEdits, ConfigLocations, ConfigProblem};
@@ -138,4 +138,15 @@ pub enum LoginRefusalReason {
     NoRedirect,
     /// The server, its authorization server or the disk did not do their part.
     Failed,
+}
+
+/// Refusal to end logins of people. None ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RevokeRefusal {
+    /// People cannot log in at this gateway.
+    None,
+    /// No login has this id or name.
+    Unknown,
+    /// Several people have this name. These are their logins.
+    Several(Vec<PersonItem>),
 }

@@ -36,6 +36,7 @@ mod page_headers;
 mod page_routes;
 mod page_viewer;
 mod page_views;
+mod people;
 mod popular;
 mod probe_report;
 mod probe_slots;
@@ -69,11 +70,11 @@ use http::StatusCode;
 
 use moongate_listener::json_response;
 
-pub use admin_control::{ConfigEditor, Examiner, LoginControl, Reloader};
+pub use admin_control::{ConfigEditor, Examiner, LoginControl, PeopleControl, Reloader};
 pub use admin_state::AdminState;
 pub use control_types::{
     AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange,
-    ConfigStatus, LoginRefusal, LoginRefusalReason,
+    ConfigStatus, LoginRefusal, LoginRefusalReason, RevokeRefusal,
 };
 pub use event_feed::EventFeed;
 pub use probe_report::{ProbeAnswer, ProbeReport};

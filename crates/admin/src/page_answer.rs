@@ -81,6 +81,7 @@ fn frame(viewer: &PageViewer) -> PageFrame {
         may_act: viewer.may_act,
         is_signed_in: viewer.is_signed_in,
         sees_keys: viewer.sees_keys(),
+        sees_people: viewer.sees_people(),
     }
 }
 

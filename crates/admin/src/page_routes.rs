@@ -22,7 +22,7 @@ use crate::page_headers::add_headers;
 use crate::page_viewer::PageViewer;
 use crate::page_views::{
     add_view, calls_view, connect_view, context_view, explain_view, find_tried, keys_view,
-    model_answer, open_card, open_server, servers_view, sessions_view, tools_view,
+    model_answer, open_card, open_server, people_view, servers_view, sessions_view, tools_view,
 };
 use crate::server_preview::preview_servers;
 use crate::status::server_statuses;
@@ -68,6 +68,12 @@ fn view_routes() -> Router<Arc<AdminState>> {
                     "Sessions",
                     sessions_view(&viewer, |view| view.page()),
                 )
+            }),
+        )
+        .route(
+            "/people",
+            get(async |viewer: PageViewer| {
+                render_page(&viewer, "People", people_view(&viewer, |view| view.page()))
             }),
         )
         .route(
@@ -126,6 +132,10 @@ fn part_routes() -> Router<Arc<AdminState>> {
         .route(
             "/parts/sessions",
             get(async |viewer: PageViewer| part(sessions_view(&viewer, |view| view.lists()))),
+        )
+        .route(
+            "/parts/people",
+            get(async |viewer: PageViewer| part(people_view(&viewer, |view| view.list()))),
         )
         .route("/parts/tools", get(tools_part))
         .route("/parts/connect", get(connect_part))

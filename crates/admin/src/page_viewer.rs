@@ -32,6 +32,11 @@ impl PageViewer {
             || !self.admin.access.load().keys.is_empty()
             || !self.admin.listener_state.load().auth.is_open()
     }
+
+    /// Returns true if people can log in at this gateway.
+    pub(super) fn sees_people(&self) -> bool {
+        self.admin.people.can_log_in()
+    }
 }
 
 impl FromRequestParts<Arc<AdminState>> for PageViewer {

@@ -32,6 +32,7 @@ use moongate_page::context::{ContextView, OwnedCost, SearchCost};
 use moongate_page::endpoint_choice::{EndpointChoice, EndpointName};
 use moongate_page::explain::{ExplainView, ShownAnswer, ShownRule};
 use moongate_page::keys::{self, KeysView};
+use moongate_page::people::PeopleView;
 use moongate_page::server_tabs::OpenServer;
 use moongate_page::servers::ServersView;
 use moongate_page::sessions::SessionsView;
@@ -173,6 +174,17 @@ pub(super) fn sessions_view(
     render(&SessionsView {
         sessions: &session_rows(&viewer.admin),
         stateless: &stateless_clients(&viewer.admin),
+        may_act: viewer.may_act,
+    })
+}
+
+/// Renders the logins of people.
+pub(super) fn people_view(
+    viewer: &PageViewer,
+    render: impl FnOnce(&PeopleView<'_>) -> Markup,
+) -> Markup {
+    render(&PeopleView {
+        people: viewer.admin.people.people().as_ref(),
         may_act: viewer.may_act,
     })
 }

@@ -14,17 +14,18 @@ use crate::query_map::DeclaredQuery;
 use crate::route_types::{Described, RouteTypes};
 use crate::{
     calls, config_change, config_view, connect, doctor, endpoint_cost, event_stream, explain, keys,
-    new_servers, openapi, operator_actions, popular, search, server_items, server_login,
+    new_servers, openapi, operator_actions, people, popular, search, server_items, server_login,
     server_preview, sessions, sign_in_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 use moongate_api::{
     ActionReport, CallList, ChangeReport, ClientList, ConfigView, ConnectSteps, EndpointCost,
     FindingList, GatewayStatus, KeyLists, KeyRemovalReport, LoginRequest, LoginStart, LogoutReport,
-    NewKey, NewKeyReport, NewServers, PlacedRule, PlanReport, PopularList, PreviewRequest,
-    RefreshReport, ReloadReport, RestartReport, ServerItems, ServerPatch, ServerPreview,
-    ServerStatus, SessionList, SignInRequest, SignInTicket, SignOutReport, SignedInOperator,
-    ToolExplanation, ToolSearch, TryReply, TryRequest, UndoRequest,
+    NewKey, NewKeyReport, NewServers, PeopleList, PlacedRule, PlanReport, PopularList,
+    PreviewRequest, RefreshReport, ReloadReport, RestartReport, RevokeReport, ServerItems,
+    ServerPatch, ServerPreview, ServerStatus, SessionList, SignInRequest, SignInTicket,
+    SignOutReport, SignedInOperator, ToolExplanation, ToolSearch, TryReply, TryRequest,
+    UndoRequest,
 };
 
 /// Route of the API.
@@ -278,6 +279,20 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .gives::<ActionReport>(),
     ApiRoute::view(
         "GET",
+        "/api/v1/people",
+        "Logins of people, with the client that acts for each.",
+        || get(people::people),
+    )
+    .gives::<PeopleList>(),
+    ApiRoute::operate(
+        "DELETE",
+        "/api/v1/people/{who}",
+        "Ends a login by its id, or all logins of a person by name.",
+        || delete(people::revoke),
+    )
+    .gives::<RevokeReport>(),
+    ApiRoute::view(
+        "GET",
         "/api/v1/clients",
         "Clients that can use the gateway, and those \
         that do.",
@@ -502,6 +517,17 @@ mod tests {
             assert_eq!(route.method, "POST", "{path}");
             assert_eq!(route.role, Some(AdminRole::Operate), "{path}");
         }
+    }
+
+    #[test]
+    fn viewers_see_people_and_only_operators_end_their_logins() {
+        let of_people = ROUTES.iter().filter(|route| route.path.contains("/people"));
+        let roles: Vec<_> = of_people.map(|route| (route.method, route.role)).collect();
+        let expected = [
+            ("GET", Some(AdminRole::View)),
+            ("DELETE", Some(AdminRole::Operate)),
+        ];
+        assert_eq!(roles, expected);
     }
 
     #[test]

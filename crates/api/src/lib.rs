@@ -14,6 +14,7 @@ mod endpoint_cost;
 mod feed_event;
 mod finding_list;
 mod key_list;
+mod person_list;
 mod popular_list;
 mod server_entry;
 mod server_items;
@@ -43,6 +44,7 @@ pub use finding_list::{Finding, FindingList, FindingSeverity};
 pub use key_list::{
     ClientKey, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey, NewKeyReport, OperatorKey,
 };
+pub use person_list::{PeopleList, PersonItem, RevokeReport, SeveralPeople};
 pub use popular_list::{ListedPopular, PopularArgumentRow, PopularKeyRow, PopularList, PopularRow};
 pub use server_entry::{EffectiveSettings, ShownEntry, ShownValue};
 pub use server_items::{

@@ -17,11 +17,12 @@ use super::text::{VisibleText, show_invisible};
 type NavigationView = (&'static str, &'static str, &'static str);
 
 /// Views, in the order of the navigation: path, label, and the key that leads there after `g`.
-const VIEWS: [NavigationView; 7] = [
+const VIEWS: [NavigationView; 8] = [
     ("/", "Servers", "s"),
     ("/tools", "Tools", "t"),
     ("/calls", "Calls", "c"),
     ("/sessions", "Sessions", "e"),
+    ("/people", "People", "p"),
     ("/context", "Context", "x"),
     ("/connect", "Connect", "o"),
     ("/keys", "Keys", "k"),
@@ -43,6 +44,8 @@ pub struct PageFrame {
     pub is_signed_in: bool,
     /// True if the view of keys has something for the reader.
     pub sees_keys: bool,
+    /// True if people can log in at this gateway.
+    pub sees_people: bool,
 }
 
 /// Content of the document besides the frame.
@@ -189,9 +192,11 @@ fn navigation(frame: &PageFrame, current: &str) -> Markup {
 
 /// Returns the views that a reader may see.
 fn shown_views(frame: &PageFrame) -> impl Iterator<Item = &'static NavigationView> {
-    VIEWS
-        .iter()
-        .filter(move |(path, ..)| *path != "/keys" || frame.sees_keys)
+    VIEWS.iter().filter(move |(path, ..)| match *path {
+        "/keys" => frame.sees_keys,
+        "/people" => frame.sees_people,
+        _ => true,
+    })
 }
 
 /// Returns true for a view that a narrow bar lacks.

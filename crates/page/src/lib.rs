@@ -21,6 +21,7 @@ mod form;
 pub mod frame;
 mod icons;
 pub mod keys;
+pub mod people;
 pub mod preview;
 mod server_login;
 pub mod server_tabs;
