@@ -5,13 +5,12 @@
 use std::ffi::OsStr;
 
 /// Names of the commands.
-pub(super) const NAMES: [&str; 4] = ["audit", "logins", "pin", "upgrade"];
+pub(super) const NAMES: [&str; 3] = ["audit", "pin", "upgrade"];
 
 /// Returns the refusal of a command of a later version.
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let name = NAMES.into_iter().find(|name| word == *name)?;
     let instead = match name {
-        "logins" => "`moongate status` shows which servers need a login",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
         "pin" => {
             "name the version of each package in the config; `moongate check` shows which have none"

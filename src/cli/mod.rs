@@ -4,6 +4,7 @@
 //! Exit code 0 is success, 1 failure, 2 bad usage or config.
 
 pub mod admin;
+mod aligned_table;
 pub mod check;
 pub mod client;
 pub mod add;
@@ -28,6 +29,7 @@ mod later_commands;
 mod local_config;
 mod locate;
 pub mod login;
+pub mod logins;
 pub mod logout;
 #[cfg(test)]
 mod manual;
@@ -122,6 +124,8 @@ enum CliCommand {
     Login(login::LoginArgs),
     /// Log out of servers of the config
     Logout(logout::LogoutArgs),
+    /// List the people who logged in at a running gateway, or revoke their logins
+    Logins(logins::LoginsArgs),
     /// Find problems, and show how to fix them
     Doctor(doctor::DoctorArgs),
     /// Show whether a key may call a tool, and which line of the config decides
@@ -217,6 +221,7 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Key(args) => key::run(args),
         CliCommand::Login(args) => login::run(&args),
         CliCommand::Logout(args) => block_on(logout::run(args)),
+        CliCommand::Logins(args) => block_on(logins::run(args)),
         CliCommand::Doctor(args) => block_on(doctor::run(args)),
         CliCommand::Explain(args) => block_on(explain::run(args)),
         CliCommand::Open(args) => block_on(open::run(args)),

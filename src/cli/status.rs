@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use crate::cli::admin::{GatewayArgs, read_error};
+use crate::cli::aligned_table::aligned;
 use crate::cli::check_servers::topic_title;
 use crate::cli::notes::{self, ServerNotes};
 use crate::cli::table_format::TableFormat;
@@ -172,19 +173,7 @@ fn table(servers: &[ServerStatus]) -> String {
         ]
     });
     let rows: Vec<[String; 9]> = std::iter::once(head).chain(rows).collect();
-    let widths: [usize; 9] = std::array::from_fn(|column| {
-        let widths = rows.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or_default()
-    });
-    let lines = rows.iter().map(|row| {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect::<Vec<_>>();
-        format!("{}\n", cells.join("  ").trim_end())
-    });
-    lines.collect()
+    aligned(&rows)
 }
 
 #[cfg(test)]

@@ -368,7 +368,7 @@ async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
             ran.err
         );
     }
-    for command in ["logins", "audit", "pin"] {
+    for command in ["upgrade", "audit", "pin"] {
         let ran = run(&[command, "x"]).await;
         assert_eq!(ran.code, Some(2));
         assert!(
