@@ -121,7 +121,6 @@ pub(super) fn find_steps(admin: &AdminState, client: &str, url: &str) -> Vec<Con
 }
 
 fn steps_of(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<ConnectStep> {
-    let needs_key = !admin.listener_state.load().auth.is_open();
     let key = ConnectKey::Variable {
         name: KEY_VARIABLE.to_owned(),
         value: Some(KEY_PLACEHOLDER.to_owned()),
@@ -138,9 +137,16 @@ fn steps_of(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<Conne
     let request = ConnectRequest {
         name: ENTRY_NAME.to_owned(),
         url: url.to_owned(),
-        key: needs_key.then_some(key),
+        key: None,
         route: ConnectRoute::Best,
         start,
+    };
+    // Where people log in, a client needs no key, but our bridge sends nothing else.
+    let can_log_in = admin.people.can_log_in() && !request.is_bridged(profile);
+    let needs_key = !admin.listener_state.load().auth.is_open() && !can_log_in;
+    let request = ConnectRequest {
+        key: needs_key.then_some(key),
+        ..request
     };
     let steps = connect_steps(
         profile,

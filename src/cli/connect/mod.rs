@@ -79,9 +79,21 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
     if args.write {
         return write_entries(&args, &profiles, request, &directories).await;
     }
-    let request = shown_request(&args, request);
+    let demand = KeyDemand::of(&args, &request.url);
+    let lacks_key =
+        |profile: &ClientProfile| request.key.is_none() && demand.needs_key(profile, &request);
+    if profiles.iter().any(|profile| lacks_key(profile)) {
+        print_message(&format!(
+            "the gateway needs a key, and {KEY_PLACEHOLDER} is only a placeholder: `moongate \
+             connect CLIENT --write --key NAME` makes one"
+        ));
+    }
     Ok(for_each(&profiles, |profile| {
-        show(profile, &request, &args, &directories)
+        let shown = match lacks_key(profile) {
+            true => with_placeholder(request.clone()),
+            false => request.clone(),
+        };
+        show(profile, &shown, &args, &directories)
     }))
 }
 
@@ -131,16 +143,8 @@ fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the request whose steps are shown: with a placeholder for the key, if one is needed and
-/// none is given.
-fn shown_request(args: &ConnectArgs, request: ConnectRequest) -> ConnectRequest {
-    if request.key.is_some() || KeyDemand::of(args, &request.url) != KeyDemand::Needed {
-        return request;
-    }
-    print_message(&format!(
-        "the gateway needs a key, and {KEY_PLACEHOLDER} is only a placeholder: `moongate connect \
-         CLIENT --write --key NAME` makes one"
-    ));
+/// Returns the request whose steps are shown where a key is needed and none is given.
+fn with_placeholder(request: ConnectRequest) -> ConnectRequest {
     let name = DEFAULT_VARIABLE.to_owned();
     let value = Some(KEY_PLACEHOLDER.to_owned());
     ConnectRequest {
