@@ -38,6 +38,9 @@ pub(crate) struct ExaminedGateway {
     pub(crate) of_gateway: Option<Vec<DoctorFinding>>,
     /// Problems of logins that this process has. Those of a running gateway are among its findings.
     pub(crate) login_problems: Vec<LoginTrouble>,
+    /// Problems of the company's login that this process has. Those of a running gateway are among
+    /// its findings.
+    pub(crate) people_findings: Vec<String>,
     /// True in a container.
     pub(crate) is_container: bool,
 }
@@ -85,6 +88,7 @@ impl ExaminedGateway {
             running_files: None,
             of_gateway: None,
             login_problems: Vec::new(),
+            people_findings: Vec::new(),
             is_container,
         }
     }

@@ -14,10 +14,21 @@ use super::finding::DoctorFinding;
 /// Looks for problems of logins. A running gateway knows its own.
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let of_gateway = gateway.of_gateway.iter().flatten();
-    let of_gateway = of_gateway.filter(|finding| finding.code == DoctorCode::LoginProblem);
+    let of_gateway = of_gateway.filter(|finding| {
+        matches!(
+            finding.code,
+            DoctorCode::LoginProblem | DoctorCode::CompanyLogin
+        )
+    });
     of_gateway
         .cloned()
         .chain(judge_all(&gateway.login_problems))
+        .chain(
+            gateway
+                .people_findings
+                .iter()
+                .map(|cause| judge_company(cause)),
+        )
         .collect()
 }
 
@@ -32,6 +43,13 @@ fn judge_all(troubles: &[LoginTrouble]) -> Vec<DoctorFinding> {
         found.push(judge(trouble));
     }
     found
+}
+
+/// Judges a problem of the company's login.
+fn judge_company(cause: &str) -> DoctorFinding {
+    let message = format!("company's login: {}", logs::redact(cause));
+    let fix = DoctorCode::CompanyLogin.info().fix;
+    DoctorFinding::new(DoctorCode::CompanyLogin, message, fix)
 }
 
 fn judge(trouble: &LoginTrouble) -> DoctorFinding {
@@ -95,6 +113,14 @@ mod tests {
             assert_eq!(finding.server.as_deref(), Some("linear"));
             assert!(finding.fix.contains(fix), "{}", finding.fix);
         }
+    }
+
+    #[test]
+    fn a_problem_of_the_company_login_belongs_to_no_server() {
+        let finding = judge_company("the organisation `example` has another id");
+        assert_eq!(finding.code, DoctorCode::CompanyLogin);
+        assert_eq!(finding.server, None);
+        assert!(finding.message.ends_with("has another id"));
     }
 
     #[test]

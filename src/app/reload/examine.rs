@@ -42,6 +42,7 @@ impl GatewayExaminer {
             let answer = RunningGateway::Running;
             let examined = ExaminedGateway {
                 login_problems: reloader.login_problems(),
+                people_findings: people_findings(&reloader),
                 ..ExaminedGateway::new(options, loaded, answer, changes, states)
             };
             let mut found = doctor::run_checks(&examined);
@@ -50,6 +51,12 @@ impl GatewayExaminer {
         });
         looking.await.ok().flatten()
     }
+}
+
+/// Returns the problems of the company's login.
+fn people_findings(reloader: &ConfigReloader) -> Vec<String> {
+    let broker = reloader.targets.broker.as_ref();
+    broker.map(|broker| broker.findings()).unwrap_or_default()
 }
 
 impl Examiner for GatewayExaminer {

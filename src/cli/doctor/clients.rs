@@ -177,13 +177,13 @@ fn missing_key(
     profile: &ClientProfile,
     (path, text): (&Path, &str),
 ) -> Option<DoctorFinding> {
-    let has_keys = gateway
-        .loaded
-        .as_ref()
-        .is_ok_and(|loaded| !loaded.plan.auth.is_open());
+    let auth = gateway.loaded.as_ref().map(|loaded| &loaded.plan.auth).ok();
+    let has_keys = auth.is_some_and(|auth| !auth.is_open());
+    // Where people log in, only our bridge needs a key.
+    let can_log_in = profile.http.is_some() && auth.is_some_and(|auth| auth.broker.is_some());
     // The client may pass its variables on to the program that it starts.
     let is_inherited = gateway.options.env.contains_key(KEY_VARIABLE);
-    if !has_keys || !lacks_key(path, text, ENTRY, is_inherited) {
+    if !has_keys || can_log_in || !lacks_key(path, text, ENTRY, is_inherited) {
         return None;
     }
     let message = format!(
