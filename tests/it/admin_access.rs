@@ -60,7 +60,9 @@ async fn routes(gateway: &Gateway) -> Vec<(String, String, String)> {
             .iter()
             .filter(|_| path != "/api/v1/events")
         {
-            let path = path.replace("{name}", "none").replace("{id}", "none");
+            let path = ["{name}", "{id}", "{who}"]
+                .iter()
+                .fold(path.clone(), |path, part| path.replace(part, "none"));
             routes.push((
                 method.to_uppercase(),
                 path,

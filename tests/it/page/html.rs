@@ -225,6 +225,7 @@ async fn the_page_has_strict_headers_and_needs_a_key_where_the_api_does() {
         "/tools",
         "/calls",
         "/sessions",
+        "/people",
         "/context",
         "/connect",
         "/parts/servers",
