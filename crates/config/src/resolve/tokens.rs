@@ -359,7 +359,7 @@ impl PlanResolver<'_> {
             ("teams", "teams", &people.teams),
         ];
         for (key, claim, values) in named {
-            self.check_values(&path.key(key), values.as_deref(), "it fits nobody");
+            self.check_values(&path.key(key), values.as_deref(), "it matches nobody");
             let Some(values) = values else {
                 continue;
             };
