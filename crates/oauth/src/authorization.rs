@@ -117,12 +117,12 @@ pub fn is_own_parameter(name: &str) -> bool {
 }
 
 /// Returns 256 random bits as 43 characters that URLs and PKCE allow.
-pub(crate) fn random_text() -> SecretText {
+pub fn random_text() -> SecretText {
     SecretText::new(URL_SAFE_NO_PAD.encode(moongate_random::random_bytes::<32>()))
 }
 
 /// Returns the S256 challenge of a PKCE verifier (RFC 7636, section 4.2).
-fn code_challenge(verifier: &SecretText) -> String {
+pub fn code_challenge(verifier: &SecretText) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.expose().as_bytes()))
 }
 

@@ -31,8 +31,10 @@ mod registration;
 mod reserved_space;
 mod resource_metadata;
 mod root_secret;
+mod root_secrets;
 mod row_seal;
 mod scope;
+mod seal_ring;
 mod sealed_files;
 mod secret_text;
 mod server_metadata;
@@ -45,8 +47,9 @@ mod wanted_scopes;
 #[cfg(test)]
 mod tests;
 
-pub use assertion_key::{AssertionKey, KeyFault};
-pub use authorization::{PendingLogin, callback_path, is_own_parameter};
+pub use authorization::{
+    PendingLogin, callback_path, code_challenge, is_own_parameter, random_text,
+};
 pub use authorization_response::AuthorizationResponse;
 pub use challenge::BearerChallenge;
 pub use client_token_source::ClientTokenSource;
@@ -62,8 +65,10 @@ pub use login_folder::{GrantVersion, LoginFolder, RefreshLock, StoredLogins};
 pub use login_problem::{LoginProblem, LoginProblemKind};
 pub use registration::choose_client;
 pub use root_secret::{RootSecret, SecretError};
+pub use root_secrets::{RootSecrets, SecretSettings};
 pub use row_seal::RowSeal;
 pub use scope::is_scope;
+pub use seal_ring::SealRing;
 pub use secret_text::SecretText;
 pub use server_metadata::AuthorizationServer;
 pub use settings::{
@@ -71,3 +76,4 @@ pub use settings::{
     OAuthSettings, ServerAuth,
 };
 pub use token::{TokenFailure, TokenSet, exchange_code, refresh, revoke};
+pub use untrusted_url::{is_loopback_url, parse_untrusted_url};

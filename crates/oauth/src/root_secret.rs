@@ -49,8 +49,13 @@ impl fmt::Debug for RootSecret {
 impl RootSecret {
     /// Opens the secret of a state folder, or creates it if nothing has been sealed yet.
     pub fn open(folder: &Path) -> Result<RootSecret, SecretError> {
+        RootSecret::open_or_make(folder).map(|(secret, _)| secret)
+    }
+
+    /// Opens the secret as [`RootSecret::open`] does. The flag is true if this call made it.
+    pub(crate) fn open_or_make(folder: &Path) -> Result<(RootSecret, bool), SecretError> {
         if let Some(secret) = RootSecret::read(folder)? {
-            return Ok(secret);
+            return Ok((secret, false));
         }
         let lock_path = folder.join(LOCK_FILE);
         let _lock = FileLock::acquire(&lock_path, LOCK_PATIENCE).map_err(|failure| {
@@ -62,8 +67,19 @@ impl RootSecret {
         })?;
         // Another process may have created it while this one waited.
         match RootSecret::find(folder)? {
-            Some(secret) => Ok(secret),
-            None => RootSecret::make(folder),
+            Some(secret) => Ok((secret, false)),
+            None => RootSecret::make(folder).map(|secret| (secret, true)),
+        }
+    }
+
+    /// Reads the secret in a setting, whose name is for the error.
+    pub(crate) fn of_setting(key: &'static str, text: &str) -> Result<RootSecret, SecretError> {
+        // As a file is read, so that the file's text can move into the setting.
+        let secret = text.as_bytes().trim_ascii_end();
+        match secret.len() {
+            0..SECRET_MIN => Err(SecretError::SettingTooShort { key }),
+            _ if text.len() > SECRET_MAX => Err(SecretError::SettingTooLong { key }),
+            _ => Ok(RootSecret::of_bytes(secret)),
         }
     }
 
@@ -122,7 +138,8 @@ impl RootSecret {
         }
     }
 
-    fn of_bytes(secret: &[u8]) -> RootSecret {
+    /// Takes secret bytes as the secret.
+    pub(crate) fn of_bytes(secret: &[u8]) -> RootSecret {
         let salt = Salt::new(HKDF_SHA256, b"moongate root secret");
         RootSecret {
             prk: salt.extract(secret),
@@ -131,7 +148,7 @@ impl RootSecret {
 
     /// Derives the seal of a purpose. Each purpose has its own key.
     pub fn row_seal(&self, purpose: &'static str) -> RowSeal {
-        RowSeal::new(&self.purpose_key(purpose))
+        RowSeal::of_key(&self.purpose_key(purpose))
     }
 
     /// Derives the key of a purpose, which reveals nothing about other keys.
@@ -188,6 +205,21 @@ pub enum SecretError {
     TooLong {
         /// File.
         path: PathBuf,
+    },
+    /// A setting has fewer than 32 bytes.
+    #[error(
+        "{key} has fewer than 32 bytes: use a random one, such as the output of \
+         `openssl rand -base64 32`"
+    )]
+    SettingTooShort {
+        /// Name of the setting.
+        key: &'static str,
+    },
+    /// A setting has more than 4 KiB.
+    #[error("{key} has more than 4 KiB, which no secret needs")]
+    SettingTooLong {
+        /// Name of the setting.
+        key: &'static str,
     },
     /// Logins were sealed with a secret that is gone.
     #[error(

@@ -22,7 +22,7 @@ pub struct RowSeal {
 
 impl RowSeal {
     /// Creates the seal of a key that no other purpose has.
-    pub(crate) fn new(key: &[u8; 32]) -> Self {
+    pub fn of_key(key: &[u8; 32]) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(b"moongate id of a row seal's key");
         context.update(key);
@@ -64,6 +64,15 @@ impl RowSeal {
         Some(plain.to_vec())
     }
 
+    /// Returns true if a text names the key of this seal. It may still be altered.
+    pub fn has_sealed(&self, sealed: &str) -> bool {
+        // Eight characters are six bytes, and the first four are the id.
+        let start = sealed
+            .get(..8)
+            .and_then(|start| URL_SAFE_NO_PAD.decode(start).ok());
+        start.is_some_and(|start| start.starts_with(&self.id))
+    }
+
     /// Builds the data that is authenticated but not encrypted. The id's length is fixed, so the
     /// two do not run together.
     fn bind(&self, aad: &str) -> Aad<Vec<u8>> {
@@ -76,24 +85,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seal_opens_only_with_its_key_and_name() {
-        let seal = RowSeal::new(&[7; 32]);
+    fn a_seal_opens_with_its_key_and_name_alone() {
+        let seal = RowSeal::of_key(&[7; 32]);
         let sealed = seal.seal("linear", b"token");
         assert_eq!(seal.open("linear", &sealed).as_deref(), Some(&b"token"[..]));
         assert_eq!(seal.open("sentry", &sealed), None);
-        assert_eq!(RowSeal::new(&[8; 32]).open("linear", &sealed), None);
+        assert_eq!(RowSeal::of_key(&[8; 32]).open("linear", &sealed), None);
         assert!(!sealed.contains("token"));
     }
 
     #[test]
+    fn a_seal_knows_what_its_key_has_sealed() {
+        let seal = RowSeal::of_key(&[7; 32]);
+        let sealed = seal.seal("linear", b"");
+        assert!(seal.has_sealed(&sealed));
+        assert!(!RowSeal::of_key(&[8; 32]).has_sealed(&sealed));
+        for text in ["", "AAAA", "not base64!", "\u{fc}\u{fc}\u{fc}\u{fc}\u{fc}"] {
+            assert!(!seal.has_sealed(text), "{text}");
+        }
+    }
+
+    #[test]
     fn seals_of_the_same_bytes_differ() {
-        let seal = RowSeal::new(&[7; 32]);
+        let seal = RowSeal::of_key(&[7; 32]);
         assert_ne!(seal.seal("a", b"token"), seal.seal("a", b"token"));
     }
 
     #[test]
     fn no_flipped_bit_and_no_cut_goes_unnoticed() {
-        let seal = RowSeal::new(&[7; 32]);
+        let seal = RowSeal::of_key(&[7; 32]);
         let sealed = URL_SAFE_NO_PAD.decode(seal.seal("a", b"token")).unwrap();
         for at in 0..sealed.len() {
             for bit in 0..8 {

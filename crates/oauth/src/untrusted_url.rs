@@ -25,6 +25,17 @@ pub(crate) fn parse(text: &str) -> Option<Url> {
     (is_web && is_plain && url.has_host()).then_some(url)
 }
 
+/// Parses a URL that others name, and that is used outside of logins at servers. `None`: nothing may
+/// use it.
+pub fn parse_untrusted_url(text: &str) -> Option<Url> {
+    parse(text)
+}
+
+/// Returns true if the host of a URL is this machine.
+pub fn is_loopback_url(url: &Url) -> bool {
+    is_loopback(url)
+}
+
 /// Host of a URL, for messages.
 pub(crate) fn host(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
