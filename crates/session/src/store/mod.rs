@@ -65,6 +65,12 @@ declare_tables! {
     UpstreamSessions = "leases",
     /// Servers that were slow at their last start, by name.
     SlowStarts = "slow_starts",
+    /// Logins of people at this gateway, sealed, by their ids.
+    Logins = "logins",
+    /// People who are logged in, sealed, by their marks.
+    People = "people",
+    /// Key of client ids and pinned names of people's logins, sealed.
+    BrokerKeys = "broker_keys",
 }
 
 /// Settings of the store.
