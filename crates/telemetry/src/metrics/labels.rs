@@ -160,4 +160,10 @@ names! {
     ServerRevision("to");
     /// Cause of a refused `requestState`.
     StateRefusal("reason");
+    /// Limit of people's logins that refused something.
+    BrokerLimit("limit");
+    /// Cause of a login's end.
+    LoginEnd("cause");
+    /// Outcome of a request to the company's login.
+    ProviderOutcome("outcome");
 }

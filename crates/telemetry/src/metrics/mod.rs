@@ -4,6 +4,7 @@
 //! holds a client's text.
 
 mod areas;
+mod broker;
 mod family;
 mod labels;
 mod process_metrics;
@@ -21,11 +22,13 @@ pub use areas::{
     AccessMetrics, CallMetrics, CatalogMetrics, ClientMetrics, ConfigMetrics, InputMetrics,
     ServerMetrics, StoreMetrics,
 };
+pub use broker::BrokerMetrics;
 pub use family::{ByServer, CounterFamily, GaugeFamily, LabelKeys, LabelValues, MetricLabel};
 pub use labels::{
-    AuthOutcome, CertificateReload, ClientRevision, ConfigReload, DeniedRule, DroppedItem,
-    InputKindName, InputOutcome, ItemKindName, Limit, MemoryHolderKind, ReplyOutcome,
-    ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName, StateRefusal, TaskRetention,
+    AuthOutcome, BrokerLimit, CertificateReload, ClientRevision, ConfigReload, DeniedRule,
+    DroppedItem, InputKindName, InputOutcome, ItemKindName, Limit, LoginEnd, MemoryHolderKind,
+    ProviderOutcome, ReplyOutcome, ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName,
+    StateRefusal, TaskRetention,
 };
 
 /// Handle to one counter.
@@ -53,6 +56,8 @@ pub struct Metrics {
     pub config: ConfigMetrics,
     /// State that outlives the process.
     pub store: StoreMetrics,
+    /// Logins of people.
+    pub broker: BrokerMetrics,
     pub(crate) process: ProcessMetrics,
 }
 
@@ -74,6 +79,7 @@ impl Metrics {
             catalog: CatalogMetrics::register(&r),
             config: ConfigMetrics::register(&r),
             store: StoreMetrics::register(&r),
+            broker: BrokerMetrics::register(&r),
             process: ProcessMetrics::register(&r),
             registry,
         }
