@@ -1,0 +1,124 @@
+//! Facts about a person that roles ask for.
+//!
+//! Owns which claims are kept, and the digest of what roles ask for. Does not read answers of the
+//! company's login (`provider`). Invariant: an email is here only if it counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use moongate_access::auth::RoleMatch;
+use moongate_tokens::RoleClaims;
+use serde::{Deserialize, Serialize};
+
+/// Facts about a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PersonFacts {
+    /// Name for logs, which cannot break a line.
+    pub(crate) name: String,
+    /// Email address, if the company's login vouches for it.
+    pub(crate) email: Option<String>,
+    /// Values that some role asks for, by the paths of their claims.
+    pub(crate) claims: BTreeMap<String, Vec<String>>,
+    /// True for a guest, who belongs to another company.
+    pub(crate) is_guest: bool,
+}
+
+impl RoleClaims for PersonFacts {
+    fn texts(&self, path: &str) -> Vec<&str> {
+        let values = self.claims.get(path).map(Vec::as_slice);
+        values
+            .unwrap_or_default()
+            .iter()
+            .map(String::as_str)
+            .collect()
+    }
+
+    fn verified_email(&self) -> Option<&str> {
+        self.email.as_deref()
+    }
+
+    fn is_guest(&self) -> bool {
+        self.is_guest
+    }
+}
+
+/// Returns a digest of the claims that roles ask for. With another one, facts that were kept may
+/// lack values that a role asks for now.
+pub(crate) fn wanted_digest(matches: &[RoleMatch]) -> [u8; 8] {
+    let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (path, values) in matches.iter().flat_map(|role| &role.claims) {
+        let known = wanted.entry(path).or_default();
+        known.extend(values.iter().map(String::as_str));
+    }
+    let mut context = Context::new(&SHA256);
+    for (path, values) in wanted {
+        update_length(&mut context, values.len());
+        for text in [path].into_iter().chain(values) {
+            // Each with its length, so that no text can be moved from one part to the next.
+            update_length(&mut context, text.len());
+            context.update(text.as_bytes());
+        }
+    }
+    let digest = context.finish();
+    *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes")
+}
+
+fn update_length(context: &mut Context, length: usize) {
+    let length = u64::try_from(length).unwrap_or(u64::MAX);
+    context.update(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(claims: &[(&str, &[&str])]) -> RoleMatch {
+        let claims = claims.iter().map(|(path, values)| {
+            let values = values.iter().map(|&value| value.to_owned()).collect();
+            ((*path).to_owned(), values)
+        });
+        RoleMatch {
+            role: "staff".to_owned(),
+            issuer: "https://login.test".to_owned(),
+            anyone: false,
+            claims: claims.collect(),
+            emails: None,
+        }
+    }
+
+    #[test]
+    fn other_claims_or_values_have_another_digest_and_another_order_does_not() {
+        let digest = wanted_digest(&[role(&[("groups", &["a", "b"])]), role(&[("orgs", &["c"])])]);
+        for same in [
+            vec![role(&[("orgs", &["c"]), ("groups", &["b", "a"])])],
+            vec![
+                role(&[("groups", &["b"])]),
+                role(&[("orgs", &["c"])]),
+                role(&[("groups", &["a", "b"])]),
+            ],
+        ] {
+            assert_eq!(wanted_digest(&same), digest, "{same:?}");
+        }
+        for other in [
+            vec![],
+            vec![role(&[("groups", &["a", "b"])])],
+            vec![role(&[("groups", &["a"]), ("orgs", &["c"])])],
+            vec![role(&[("groups", &["ab"]), ("orgs", &["c"])])],
+            vec![role(&[("groups", &["a", "b", "orgs", "c"])])],
+            vec![role(&[("groups", &[]), ("a", &["b"]), ("orgs", &["c"])])],
+        ] {
+            assert_ne!(wanted_digest(&other), digest, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_was_not_kept_has_no_values() {
+        let facts = PersonFacts {
+            claims: BTreeMap::from([("groups".to_owned(), vec!["a".to_owned()])]),
+            ..PersonFacts::default()
+        };
+        assert_eq!(facts.texts("groups"), ["a"]);
+        assert!(facts.texts("roles").is_empty());
+        assert_eq!(facts.verified_email(), None);
+    }
+}
