@@ -1,0 +1,238 @@
+//! Authorization codes that wait for their exchange.
+//!
+//! Owns their life: a minute until they are used, ten more until they are forgotten. Does not check
+//! who exchanges one. Invariant: a code is taken once, and codes of an earlier process are unknown.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use moongate_oauth::{SecretText, random_text};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::login_id::LoginId;
+use crate::login_row::ClientMark;
+use crate::person_row::ProvenPerson;
+
+/// Time for which a code can be exchanged.
+const CODE_LIFE: Duration = Duration::from_secs(60);
+/// Time for which a used code is known, so that a second use ends its login.
+const USED_LIFE: Duration = Duration::from_secs(10 * 60);
+/// Maximum number of codes that wait.
+const WAITING_MAX: usize = 2_000;
+/// Maximum number of used codes: as many as can be issued while one of them is known.
+const USED_MAX: usize = 20_000;
+
+/// Grant that a code stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct CodeGrant {
+    /// Client that asked.
+    pub(crate) client: ClientMark,
+    /// Name that the client gives itself.
+    pub(crate) client_name: String,
+    /// Redirect address, letter by letter as it was asked for.
+    pub(crate) redirect: String,
+    /// PKCE challenge.
+    pub(crate) challenge: String,
+    /// Endpoint that the login is for.
+    pub(crate) endpoint: String,
+    /// Scope that is granted.
+    pub(crate) scope: String,
+    /// Person who said yes.
+    pub(crate) person: ProvenPerson,
+}
+
+/// State of a code.
+#[derive(Debug)]
+pub(crate) enum CodeState {
+    /// Nobody has used it.
+    Waiting(Arc<CodeGrant>),
+    /// Used, for this login if it was started.
+    Used(Option<LoginId>),
+    /// Never issued, too old, or issued by an earlier process.
+    Unknown,
+}
+
+/// Digest of a code, so that a look-up says nothing about a code by its time.
+type CodeDigest = [u8; 32];
+
+/// Table of codes.
+#[derive(Default)]
+pub(crate) struct CodeTable(Mutex<HeldCodes>);
+
+#[derive(Default)]
+struct HeldCodes {
+    waiting: HashMap<CodeDigest, WaitingCode>,
+    used: HashMap<CodeDigest, Option<LoginId>>,
+    /// Used codes in the order in which they are forgotten.
+    forgetting: VecDeque<(Instant, CodeDigest)>,
+}
+
+struct WaitingCode {
+    grant: Arc<CodeGrant>,
+    until: Instant,
+}
+
+impl HeldCodes {
+    fn forget_old(&mut self, now: Instant) {
+        self.waiting.retain(|_, code| now < code.until);
+        while let Some((until, digest)) = self.forgetting.front() {
+            if now < *until && self.forgetting.len() <= USED_MAX {
+                break;
+            }
+            self.used.remove(digest);
+            self.forgetting.pop_front();
+        }
+    }
+}
+
+impl CodeTable {
+    /// Issues a code for a grant. `None`: too many codes wait.
+    pub(crate) fn issue(&self, grant: CodeGrant) -> Option<SecretText> {
+        let now = Instant::now();
+        let mut held = self.0.lock();
+        held.forget_old(now);
+        if held.waiting.len() >= WAITING_MAX {
+            return None;
+        }
+        let code = random_text();
+        let waiting = WaitingCode {
+            grant: Arc::new(grant),
+            until: now + CODE_LIFE,
+        };
+        held.waiting.insert(digest_of(code.expose()), waiting);
+        Some(code)
+    }
+
+    /// Returns the state of a code, and changes nothing.
+    pub(crate) fn state(&self, code: &str) -> CodeState {
+        let digest = digest_of(code);
+        let mut held = self.0.lock();
+        held.forget_old(Instant::now());
+        if let Some(waiting) = held.waiting.get(&digest) {
+            return CodeState::Waiting(waiting.grant.clone());
+        }
+        match held.used.get(&digest) {
+            Some(login) => CodeState::Used(*login),
+            None => CodeState::Unknown,
+        }
+    }
+
+    /// Uses a code up. `None`: it cannot be used, or not any more.
+    pub(crate) fn take(&self, code: &str) -> Option<Arc<CodeGrant>> {
+        let now = Instant::now();
+        let digest = digest_of(code);
+        let mut held = self.0.lock();
+        held.forget_old(now);
+        let taken = held.waiting.remove(&digest)?;
+        held.used.insert(digest, None);
+        held.forgetting.push_back((now + USED_LIFE, digest));
+        Some(taken.grant)
+    }
+
+    /// Records the login that a used code has started.
+    pub(crate) fn set_login(&self, code: &str, login: LoginId) {
+        if let Some(used) = self.0.lock().used.get_mut(&digest_of(code)) {
+            *used = Some(login);
+        }
+    }
+}
+
+fn digest_of(code: &str) -> CodeDigest {
+    let digest = digest(&SHA256, code.as_bytes());
+    *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::person_facts::PersonFacts;
+
+    use super::*;
+
+    fn grant() -> CodeGrant {
+        CodeGrant {
+            client: [1; 16],
+            client_name: "shape".to_owned(),
+            redirect: "http://127.0.0.1:1/callback".to_owned(),
+            challenge: "challenge".to_owned(),
+            endpoint: "files".to_owned(),
+            scope: "mcp offline_access".to_owned(),
+            person: ProvenPerson {
+                subject: "1".to_owned(),
+                facts: PersonFacts::default(),
+                token: Some(SecretText::new("hush")),
+                wanted: [0; 8],
+            },
+        }
+    }
+
+    fn login_of(state: &CodeState) -> Option<LoginId> {
+        match state {
+            CodeState::Used(login) => *login,
+            CodeState::Waiting(_) | CodeState::Unknown => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_code_is_taken_once_and_its_second_use_names_its_login() {
+        let table = CodeTable::default();
+        let code = table.issue(grant()).unwrap();
+        assert!(matches!(
+            table.state(code.expose()),
+            CodeState::Waiting(grant) if grant.endpoint == "files"
+        ));
+        assert!(table.take(code.expose()).is_some());
+        assert!(table.take(code.expose()).is_none());
+        assert!(matches!(table.state(code.expose()), CodeState::Used(None)));
+        let login = LoginId::new_random();
+        table.set_login(code.expose(), login);
+        assert_eq!(login_of(&table.state(code.expose())), Some(login));
+        tokio::time::advance(USED_LIFE - Duration::from_secs(1)).await;
+        assert_eq!(login_of(&table.state(code.expose())), Some(login));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(matches!(table.state(code.expose()), CodeState::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_code_lives_a_minute_and_another_text_is_none() {
+        let table = CodeTable::default();
+        let code = table.issue(grant()).unwrap();
+        for text in ["", "x", &code.expose()[1..]] {
+            assert!(matches!(table.state(text), CodeState::Unknown), "{text}");
+            assert!(table.take(text).is_none(), "{text}");
+            table.set_login(text, LoginId::new_random());
+            assert!(matches!(table.state(text), CodeState::Unknown), "{text}");
+        }
+        tokio::time::advance(CODE_LIFE).await;
+        assert!(matches!(table.state(code.expose()), CodeState::Unknown));
+        assert!(table.take(code.expose()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_codes_wait_and_few_used_ones_are_known() {
+        let table = CodeTable::default();
+        for _ in 0..WAITING_MAX {
+            assert!(table.issue(grant()).is_some());
+        }
+        assert!(table.issue(grant()).is_none());
+        tokio::time::advance(CODE_LIFE).await;
+        let first = table.issue(grant()).unwrap();
+        table.take(first.expose()).unwrap();
+        for n in 0..USED_MAX {
+            let digest = digest_of(&n.to_string());
+            let mut held = table.0.lock();
+            held.used.insert(digest, None);
+            held.forgetting
+                .push_back((Instant::now() + USED_LIFE, digest));
+        }
+        assert!(matches!(table.state(first.expose()), CodeState::Unknown));
+        assert_eq!(table.0.lock().used.len(), USED_MAX);
+    }
+
+    #[test]
+    fn debug_hides_the_token_of_the_company_login() {
+        assert!(!format!("{:?}", grant()).contains("hush"));
+    }
+}
