@@ -1,7 +1,7 @@
 //! Login of a person with one client.
 //!
-//! Owns the row of a login, and when it is over. Does not keep rows (`login_store.rs`). Invariant: a
-//! row has no token, because tokens only name it.
+//! Owns the row of a login, and when it is over. Does not keep rows (`login_store.rs`). Invariant:
+//! a row has no token, because tokens only name it.
 
 use std::time::Duration;
 

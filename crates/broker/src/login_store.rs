@@ -52,9 +52,9 @@ pub(crate) struct LoginStore {
 /// Stored logins whose secret is gone.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the state file has logins of people, and the secret that opens them is gone: restore the file \
-     `secret` or set gateway.secret to its text, or delete the state file so that everybody logs in \
-     again"
+    "the state file has logins of people, and the secret that opens them is gone: restore the \
+     file `secret` or set gateway.secret to its text, or delete the state file so that everybody \
+     logs in again"
 )]
 pub struct LostSecret;
 

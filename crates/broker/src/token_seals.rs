@@ -1,7 +1,7 @@
 //! Access and refresh tokens, sealed.
 //!
-//! Owns their form. Does not know whether a login lives (`login_store.rs`). Invariant: a token opens
-//! only as the kind that it was sealed as, and has nothing inside that names a person.
+//! Owns their form. Does not know whether a login lives (`login_store.rs`). Invariant: a token
+//! opens only as the kind that it was sealed as, and has nothing inside that names a person.
 
 use jiff::Timestamp;
 use moongate_oauth::{RootSecrets, SealRing, SecretText};
@@ -163,7 +163,7 @@ mod tests {
             let mut altered = token.clone();
             let other = if &token[at..=at] == "A" { "B" } else { "A" };
             altered.replace_range(at..=at, other);
-            // Characters at the end may have bits that count for nothing, which the decoder refuses.
+            // The last character has bits that count for nothing, and the decoder refuses others.
             assert_eq!(seals.open_access(&altered), None, "character {at}");
             assert_eq!(seals.open_access(&token[..at]), None, "cut at {at}");
         }
