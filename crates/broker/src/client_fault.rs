@@ -1,0 +1,76 @@
+//! Reasons why a client cannot log anybody in.
+//!
+//! Owns what each means for a client that asks. Does not show pages. Invariant: a client that may
+//! succeed later is not told that it is unknown, because it would throw its registration away.
+
+use crate::oauth_error::{OAuthCode, OAuthError};
+
+/// Reason why a client cannot log anybody in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClientFault {
+    /// Nobody has registered this id here, and it is not a document's.
+    Unknown,
+    /// The host of its document is not in `allow_clients`.
+    NotAllowed {
+        /// Host.
+        host: String,
+    },
+    /// Its document cannot be read.
+    Unreadable {
+        /// Host.
+        host: String,
+        /// Reason, in words of ours.
+        why: &'static str,
+    },
+    /// Too many documents are being fetched.
+    Busy,
+    /// The logins of an earlier process are not read yet.
+    NotReady,
+}
+
+impl ClientFault {
+    /// Returns the error for a client that asks for a token.
+    pub(crate) fn error(&self) -> OAuthError {
+        match self {
+            ClientFault::Unknown => {
+                OAuthError::new(OAuthCode::InvalidClient, "The client is not known")
+            }
+            ClientFault::NotAllowed { .. } => OAuthError::new(
+                OAuthCode::InvalidClient,
+                "The host of the client's document is not in allow_clients",
+            ),
+            ClientFault::Unreadable { .. } => OAuthError::new(
+                OAuthCode::TemporarilyUnavailable,
+                "The client's document cannot be read",
+            ),
+            ClientFault::Busy | ClientFault::NotReady => {
+                OAuthError::new(OAuthCode::TemporarilyUnavailable, "Try again later")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_client_that_can_never_succeed_is_unknown() {
+        let host = || "client.test".to_owned();
+        for (fault, status) in [
+            (ClientFault::Unknown, 401),
+            (ClientFault::NotAllowed { host: host() }, 401),
+            (
+                ClientFault::Unreadable {
+                    host: host(),
+                    why: "it is down",
+                },
+                503,
+            ),
+            (ClientFault::Busy, 503),
+            (ClientFault::NotReady, 503),
+        ] {
+            assert_eq!(fault.error().code.status().as_u16(), status, "{fault:?}");
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Clients, from their ids.
+//!
+//! Owns which of the two kinds an id is, and whether a client has proved itself. Does not fetch or
+//! open ids itself. Invariant: a document is fetched only from hosts that the operator allows.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use jiff::Timestamp;
+use moongate_access::auth::{BrokerSettings, ClientKinds};
+use moongate_telemetry::{BrokerLimit, Metrics};
+use moongate_tokens::{AssertionUse, verify_assertion};
+use moongate_transport::fetcher::FetchRules;
+
+use crate::assertion_ids::{AssertionIds, IdUse};
+use crate::client_authentication::read_client;
+use crate::client_documents::ClientDocuments;
+pub(crate) use crate::client_fault::ClientFault;
+use crate::client_keys::ClientKeys;
+use crate::client_record::{ClientProof, ClientRecord};
+use crate::client_registration::{ID_PREFIX, RegisteredClient, open_client, register_client};
+use crate::document_metadata::parse_document_id;
+use crate::form_fields::FormFields;
+use crate::login_store::LoginStore;
+use crate::oauth_error::{OAuthCode, OAuthError};
+use crate::redirect_rules::RedirectRules;
+
+/// Error for an assertion that is missing or not good. The same for every cause.
+const NOT_PROVED: OAuthError = OAuthError::new(
+    OAuthCode::InvalidClient,
+    "The client has not proved itself by a good client_assertion",
+);
+/// Error for a client without keys that sends an assertion.
+const NO_KEYS: OAuthError = OAuthError::new(
+    OAuthCode::InvalidClient,
+    "The client has registered no keys for a client_assertion",
+);
+/// Error while a client cannot be checked.
+const LATER: OAuthError = OAuthError::new(
+    OAuthCode::TemporarilyUnavailable,
+    "The client cannot be checked now: try again later",
+);
+/// Error while clients cannot register.
+const NO_REGISTRATION: OAuthError = OAuthError::new(
+    OAuthCode::InvalidClientMetadata,
+    "Clients do not register here",
+);
+
+/// Clients that ask for logins.
+pub(crate) struct Clients {
+    kinds: ClientKinds,
+    fetch_rules: FetchRules,
+    redirects: RedirectRules,
+    documents: Arc<ClientDocuments>,
+    store: Arc<LoginStore>,
+    used: AssertionIds,
+    /// Token endpoint and issuer, as the metadata has them.
+    audiences: [String; 2],
+    metrics: Arc<Metrics>,
+}
+
+impl Clients {
+    /// Creates the clients of the config. Documents are fetched by these rules.
+    pub(crate) fn new(
+        settings: &BrokerSettings,
+        rules: &FetchRules,
+        store: Arc<LoginStore>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let issuer = settings.issuer();
+        Clients {
+            kinds: settings.clients,
+            fetch_rules: rules.clone(),
+            redirects: RedirectRules::new(settings),
+            documents: ClientDocuments::new(rules, metrics.clone()),
+            store,
+            used: AssertionIds::default(),
+            audiences: [format!("{issuer}/token"), issuer],
+            metrics,
+        }
+    }
+
+    /// Finds the client of an id.
+    pub(crate) async fn find(&self, id: &str) -> Result<Arc<ClientRecord>, ClientFault> {
+        if id.starts_with(ID_PREFIX) {
+            return self.find_registered(id);
+        }
+        let url = parse_document_id(id, &self.fetch_rules).filter(|_| self.kinds.documents);
+        let url = url.ok_or(ClientFault::Unknown)?;
+        let host = url.host_str().unwrap_or_default();
+        if !self.redirects.allows_host(host) {
+            let host = host.to_owned();
+            return Err(ClientFault::NotAllowed { host });
+        }
+        self.documents.find(&url).await
+    }
+
+    fn find_registered(&self, id: &str) -> Result<Arc<ClientRecord>, ClientFault> {
+        if !self.kinds.registered {
+            return Err(ClientFault::Unknown);
+        }
+        let seal = self.store.client_seal().ok_or(ClientFault::NotReady)?;
+        let record = open_client(id, &seal).ok_or(ClientFault::Unknown)?;
+        Ok(Arc::new(record))
+    }
+
+    /// Registers a client. Stores nothing.
+    pub(crate) fn register(&self, body: &[u8]) -> Result<RegisteredClient, OAuthError> {
+        if !self.kinds.registered {
+            return Err(NO_REGISTRATION);
+        }
+        let seal = self.store.client_seal().ok_or(LATER)?;
+        register_client(body, &self.redirects, &seal)
+    }
+
+    /// Finds the client of a request to `/token` or `/revoke`, and has it prove itself.
+    pub(crate) async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        form: &FormFields,
+    ) -> Result<Arc<ClientRecord>, OAuthError> {
+        let sent = read_client(headers, form)?;
+        let found = self.find(&sent.id).await;
+        let client = found.map_err(|fault| fault.error())?;
+        match (&client.proof, sent.assertion) {
+            (ClientProof::None, None) => {}
+            (ClientProof::None, Some(_)) => return Err(NO_KEYS),
+            (ClientProof::Keys(_), None) => return Err(NOT_PROVED),
+            (ClientProof::Keys(keys), Some(assertion)) => {
+                self.check_assertion(&client, keys, assertion).await?;
+            }
+        }
+        Ok(client)
+    }
+
+    async fn check_assertion(
+        &self,
+        client: &ClientRecord,
+        keys: &ClientKeys,
+        assertion: &str,
+    ) -> Result<(), OAuthError> {
+        let keys = keys.find(assertion).await.ok_or(LATER)?;
+        let now = Timestamp::now();
+        let [endpoint, issuer] = &self.audiences;
+        let call = AssertionUse {
+            client_id: &client.id,
+            audiences: [endpoint, issuer],
+            now,
+        };
+        let verified = verify_assertion(assertion, &keys, &call).map_err(|fault| {
+            let cause = fault.cause();
+            tracing::debug!("client assertion refused: {cause}");
+            NOT_PROVED
+        })?;
+        let mark = client.mark();
+        match self.used.record(&mark, &verified.id, verified.expires, now) {
+            IdUse::First => Ok(()),
+            IdUse::Repeated => Err(NOT_PROVED),
+            IdUse::Full => {
+                self.metrics.broker.refused.inc(BrokerLimit("assertions"));
+                Err(LATER)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use moongate_access::auth::PrincipalTable;
+    use moongate_oauth::RootSecrets;
+    use moongate_session::store::StateStore;
+
+    use crate::client_record::ClientOrigin;
+    use crate::test_broker::settings;
+
+    use super::*;
+
+    fn clients_of(settings: &BrokerSettings) -> Clients {
+        let metrics = Arc::new(Metrics::new());
+        let store = LoginStore::new(
+            StateStore::memory(),
+            &RootSecrets::of_bytes(&[7; 32]),
+            Arc::new(PrincipalTable::default()),
+            metrics.clone(),
+        );
+        Clients::new(settings, &FetchRules::default(), store, metrics)
+    }
+
+    fn clients() -> Clients {
+        let clients = clients_of(&settings());
+        clients.store.restore(None).unwrap();
+        clients
+    }
+
+    fn register(clients: &Clients) -> String {
+        let body = br#"{"redirect_uris":["http://127.0.0.1/cb"],"client_name":"shape"}"#;
+        let client = clients.register(body).unwrap();
+        let answer = serde_json::to_string(&client).unwrap();
+        let id = answer.split('"').find(|text| text.starts_with(ID_PREFIX));
+        id.unwrap().to_owned()
+    }
+
+    #[tokio::test]
+    async fn other_ids_are_unknown_and_hosts_that_are_not_allowed_are_not_asked() {
+        let clients = clients();
+        let id = register(&clients);
+        let cut = &id[..id.len() - 1];
+        for id in [
+            "",
+            "mgc_",
+            "mgc_x",
+            cut,
+            "ann",
+            "https://claude.ai",
+            "file:///etc/passwd",
+        ] {
+            let fault = clients.find(id).await.unwrap_err();
+            assert_eq!(fault, ClientFault::Unknown, "{id}");
+        }
+        let fault = clients.find("https://evil.test/client.json").await;
+        let host = "evil.test".to_owned();
+        assert_eq!(fault.unwrap_err(), ClientFault::NotAllowed { host });
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_is_off_is_unknown() {
+        let off = BrokerSettings {
+            clients: ClientKinds {
+                documents: false,
+                registered: false,
+            },
+            allow_clients: vec!["claude.ai".to_owned()],
+            ..settings()
+        };
+        let id = register(&clients());
+        let clients = clients_of(&off);
+        clients.store.restore(None).unwrap();
+        for id in [&*id, "https://claude.ai/oauth/client.json"] {
+            let fault = clients.find(id).await.unwrap_err();
+            assert_eq!(fault, ClientFault::Unknown, "{id}");
+        }
+        let refused = clients.register(br#"{"redirect_uris":["http://127.0.0.1/cb"]}"#);
+        assert_eq!(refused.unwrap_err(), NO_REGISTRATION);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_unknown_before_the_keys_are_read() {
+        let clients = clients_of(&settings());
+        let fault = clients.find("mgc_x").await.unwrap_err();
+        assert_eq!(fault, ClientFault::NotReady);
+        let refused = clients.register(b"{}").unwrap_err();
+        assert_eq!(refused.code, OAuthCode::TemporarilyUnavailable);
+    }
+
+    #[tokio::test]
+    async fn a_registered_client_proves_itself_by_nothing() {
+        let clients = clients();
+        let id = register(&clients);
+        let headers = HeaderMap::new();
+        let form = FormFields::of_query(&format!("client_id={id}")).unwrap();
+        let client = clients.authenticate(&headers, &form).await.unwrap();
+        assert_eq!(client.id, id);
+        assert_eq!(client.name, "shape");
+        assert_eq!(client.origin, ClientOrigin::Registered);
+        let form = FormFields::of_query("client_id=mgc_x").unwrap();
+        let refused = clients.authenticate(&headers, &form).await.unwrap_err();
+        assert_eq!(refused.code, OAuthCode::InvalidClient);
+    }
+
+    #[tokio::test]
+    async fn an_assertion_that_no_key_has_signed_is_refused() {
+        let clients = clients();
+        let set = r#"{"keys":[{"kty":"OKP","crv":"Ed25519",
+            "x":"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"}]}"#;
+        let keys = moongate_tokens::JwkSet::read(set.as_bytes()).unwrap();
+        let keys = ClientKeys::inline(keys);
+        let client = ClientRecord {
+            id: "https://claude.ai/client.json".to_owned(),
+            name: "shape".to_owned(),
+            host: Some("claude.ai".to_owned()),
+            origin: ClientOrigin::Document,
+            redirects: Vec::new(),
+            proof: ClientProof::None,
+        };
+        // {"alg":"EdDSA"} and {"alg":"none"}
+        for assertion in [
+            "eyJhbGciOiJFZERTQSJ9.e30.AA",
+            "eyJhbGciOiJub25lIn0.e30.",
+            "x",
+        ] {
+            let refused = clients.check_assertion(&client, &keys, assertion).await;
+            assert_eq!(refused.unwrap_err(), NOT_PROVED, "{assertion}");
+        }
+    }
+}
