@@ -1,0 +1,243 @@
+//! Rates of the routes that anybody may call.
+//!
+//! Owns the buckets of routes, peers and clients. Does not answer. Invariant: one peer does not use
+//! up the share of all, and none of these buckets slows `/mcp`.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Request;
+use moongate_access::policy::{RequestRate, TokenBucket};
+use moongate_listener::PeerAddress;
+use moongate_telemetry::{BrokerLimit, Metrics};
+use parking_lot::Mutex;
+
+use crate::login_row::ClientMark;
+
+/// Requests a minute of one client at `/token`.
+const CLIENT_RATE: u32 = 600;
+/// Maximum number of peers with a bucket.
+const PEERS_MAX: usize = 1_000;
+/// Maximum number of clients with a bucket.
+const CLIENTS_MAX: usize = 10_000;
+
+/// Route with a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RatedRoute {
+    /// `/register`.
+    Register,
+    /// `/authorize`, both of its methods.
+    Authorize,
+    /// `/token` and `/revoke`.
+    Token,
+}
+
+impl RatedRoute {
+    /// Returns the requests a minute of one peer. `None`: `/token` counts by client, because many
+    /// people may be behind one address.
+    fn peer_rate(self) -> Option<u32> {
+        match self {
+            RatedRoute::Register => Some(30),
+            RatedRoute::Authorize => Some(60),
+            RatedRoute::Token => None,
+        }
+    }
+
+    /// Returns the word for metrics.
+    fn word(self) -> &'static str {
+        match self {
+            RatedRoute::Register => "register",
+            RatedRoute::Authorize => "authorize",
+            RatedRoute::Token => "token",
+        }
+    }
+}
+
+/// Buckets by who calls.
+struct Buckets<K> {
+    by_key: Mutex<HashMap<K, TokenBucket>>,
+    count_max: usize,
+}
+
+impl<K: Eq + Hash> Buckets<K> {
+    fn new(count_max: usize) -> Self {
+        let by_key = Mutex::default();
+        Buckets { by_key, count_max }
+    }
+
+    /// Takes from the bucket of a key. Returns false if it is empty, or there is no room for it.
+    fn take(&self, key: K, count: u32) -> bool {
+        let mut buckets = self.by_key.lock();
+        if buckets.len() >= self.count_max && !buckets.contains_key(&key) {
+            // A full bucket is the same as a new one.
+            buckets.retain(|_, bucket| !bucket.is_full());
+            if buckets.len() >= self.count_max {
+                return false;
+            }
+        }
+        let bucket = buckets.entry(key).or_insert_with(|| bucket(count));
+        bucket.take(1).is_ok()
+    }
+}
+
+/// Rates of all routes.
+pub(crate) struct RequestRates {
+    register: TokenBucket,
+    authorize: TokenBucket,
+    token: TokenBucket,
+    peers: Buckets<(RatedRoute, Option<IpAddr>)>,
+    clients: Buckets<ClientMark>,
+    metrics: Arc<Metrics>,
+}
+
+fn bucket(count: u32) -> TokenBucket {
+    let per = Duration::from_secs(60);
+    TokenBucket::new(RequestRate { count, per })
+}
+
+impl RequestRates {
+    /// Creates full buckets.
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        RequestRates {
+            register: bucket(60),
+            authorize: bucket(600),
+            token: bucket(6_000),
+            peers: Buckets::new(PEERS_MAX),
+            clients: Buckets::new(CLIENTS_MAX),
+            metrics,
+        }
+    }
+
+    /// Takes a request of a peer. Returns false if there were too many. A Unix socket has no peer,
+    /// and one bucket.
+    pub(crate) fn admit(&self, route: RatedRoute, peer: Option<IpAddr>) -> bool {
+        // The peer's bucket comes first, so that its refused requests cost nobody else anything.
+        if let Some(count) = route.peer_rate()
+            && !self.peers.take((route, peer.map(network_of)), count)
+        {
+            self.refuse("peers");
+            return false;
+        }
+        let bucket = match route {
+            RatedRoute::Register => &self.register,
+            RatedRoute::Authorize => &self.authorize,
+            RatedRoute::Token => &self.token,
+        };
+        let is_admitted = bucket.take(1).is_ok();
+        if !is_admitted {
+            self.refuse(route.word());
+        }
+        is_admitted
+    }
+
+    /// Takes a request of a client at `/token`. Returns false if there were too many.
+    pub(crate) fn admit_client(&self, client: &ClientMark) -> bool {
+        let is_admitted = self.clients.take(*client, CLIENT_RATE);
+        if !is_admitted {
+            self.refuse(RatedRoute::Token.word());
+        }
+        is_admitted
+    }
+
+    fn refuse(&self, limit: &'static str) {
+        self.metrics.broker.refused.inc(BrokerLimit(limit));
+    }
+}
+
+/// Returns the address that stands for a peer. A subscriber has a whole /64 of IPv6.
+fn network_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & (u128::MAX << 64);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+    }
+}
+
+/// Returns the peer that a request came from. `None`: it came over a Unix socket.
+pub(crate) fn peer_of(request: &Request) -> Option<IpAddr> {
+    let peer = request.extensions().get::<PeerAddress>();
+    peer.map(|PeerAddress(address)| *address)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    fn rates() -> RequestRates {
+        RequestRates::new(Arc::new(Metrics::new()))
+    }
+
+    fn ip(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    fn admitted(rates: &RequestRates, route: RatedRoute, peer: Option<IpAddr>) -> usize {
+        (0..1_000).filter(|_| rates.admit(route, peer)).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_one_peer_leaves_room_for_others() {
+        let rates = rates();
+        let authorize = RatedRoute::Authorize;
+        assert_eq!(admitted(&rates, authorize, ip("192.0.2.1")), 60);
+        assert_eq!(admitted(&rates, authorize, ip("::ffff:192.0.2.1")), 0);
+        assert_eq!(admitted(&rates, authorize, ip("2001:db8::1")), 60);
+        assert_eq!(admitted(&rates, authorize, ip("2001:db8::2:1")), 0);
+        assert_eq!(admitted(&rates, authorize, ip("2001:db8:0:1::1")), 60);
+        assert_eq!(admitted(&rates, authorize, None), 60);
+        assert_eq!(admitted(&rates, RatedRoute::Register, ip("192.0.2.1")), 30);
+        assert!(rates.metrics.broker.refused.get(BrokerLimit("peers")) > 0);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(admitted(&rates, authorize, ip("192.0.2.1")), 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_peers_share_the_rate_of_a_route() {
+        let rates = rates();
+        let peers = (0..=255).map(|n| Some(IpAddr::from([192, 0, 2, n])));
+        let all: usize = peers
+            .map(|peer| admitted(&rates, RatedRoute::Register, peer))
+            .sum();
+        assert_eq!(all, 60);
+        assert!(rates.metrics.broker.refused.get(BrokerLimit("register")) > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_count_by_client_and_not_by_peer() {
+        let rates = rates();
+        let peer = ip("192.0.2.1");
+        assert_eq!(admitted(&rates, RatedRoute::Token, peer), 1_000);
+        let of_client = (0..1_000).filter(|_| rates.admit_client(&[1; 16])).count();
+        assert_eq!(of_client, 600);
+        assert!(rates.admit_client(&[2; 16]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_peers_have_a_bucket_and_idle_ones_make_room() {
+        let buckets: Buckets<usize> = Buckets::new(PEERS_MAX);
+        assert!((0..PEERS_MAX).all(|key| buckets.take(key, 60)));
+        assert!(!buckets.take(PEERS_MAX, 60));
+        assert!(buckets.take(0, 60));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(buckets.take(PEERS_MAX, 60));
+        assert_eq!(buckets.by_key.lock().len(), 1);
+    }
+
+    #[test]
+    fn a_peer_is_read_from_the_connection_alone() {
+        let mut request = Request::new(Body::empty());
+        let forged = http::HeaderValue::from_static("192.0.2.7");
+        request.headers_mut().insert("x-forwarded-for", forged);
+        assert_eq!(peer_of(&request), None);
+        let peer = ip("192.0.2.1").unwrap();
+        request.extensions_mut().insert(PeerAddress(peer));
+        assert_eq!(peer_of(&request), Some(peer));
+    }
+}
