@@ -145,7 +145,7 @@ fn page(fault: PageFault) -> AuthorizeFault {
 }
 
 fn read_fields(query: &str) -> Result<FormFields, FormFault> {
-    // What comes back to a browser is as long as what it sent, and proxies cut long addresses.
+    // The form and the answer carry most of it again, and proxies cut long addresses.
     if query.len() > QUERY_MAX {
         return Err(FormFault::TooLong);
     }

@@ -145,7 +145,7 @@ impl ClientDocuments {
     }
 }
 
-/// Fetch that is under way. Ends as such even if its task panics.
+/// Fetch that is under way. Its end is seen even if its task panics.
 struct DocumentFetch {
     documents: Arc<ClientDocuments>,
     url: Url,

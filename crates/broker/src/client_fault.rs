@@ -1,7 +1,7 @@
 //! Reasons why a client cannot log anybody in.
 //!
 //! Owns what each means for a client that asks. Does not show pages. Invariant: a client that may
-//! succeed later is not told that it is unknown, because it would throw its registration away.
+//! succeed later is not called unknown, because it would throw its registration away.
 
 use crate::oauth_error::{OAuthCode, OAuthError};
 
@@ -36,7 +36,7 @@ impl ClientFault {
                 OAuthError::new(OAuthCode::InvalidClient, "The client is not known")
             }
             ClientFault::NotAllowed { .. } => OAuthError::new(
-                OAuthCode::InvalidClient,
+                OAuthCode::UnauthorizedClient,
                 "The host of the client's document is not in allow_clients",
             ),
             ClientFault::Unreadable { .. } => OAuthError::new(
@@ -59,7 +59,7 @@ mod tests {
         let host = || "client.test".to_owned();
         for (fault, status) in [
             (ClientFault::Unknown, 401),
-            (ClientFault::NotAllowed { host: host() }, 401),
+            (ClientFault::NotAllowed { host: host() }, 400),
             (
                 ClientFault::Unreadable {
                     host: host(),

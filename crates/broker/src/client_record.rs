@@ -102,7 +102,7 @@ mod tests {
             (Some("a\u{202e}b"), "a\\u{202e}b"),
             (Some("a\u{0}\u{200b}"), "a\\u{0}\\u{200b}"),
             (Some("<script>"), "<script>"),
-            (Some(&long), &long[..NAME_MAX]),
+            (Some(&*long), &long[..NAME_MAX]),
             (Some("  \n "), NO_NAME),
             (Some(""), NO_NAME),
             (None, NO_NAME),

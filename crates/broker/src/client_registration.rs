@@ -86,8 +86,8 @@ pub(crate) fn register_client(
         redirect_uris: registration.redirects,
         grant_types: ["authorization_code", "refresh_token"],
         response_types: ["code"],
-        // Whatever was asked for: PKCE protects a public client, and a secret would be one more
-        // thing to leak.
+        // Whatever was asked for: PKCE protects a public client, and a secret would be another
+        // thing that can leak.
         token_endpoint_auth_method: "none",
         scope: SCOPE,
     })

@@ -55,7 +55,7 @@ pub(crate) enum CodeState {
     Unknown,
 }
 
-/// Digest of a code, so that a look-up says nothing about a code by its time.
+/// Digest of a code, so that a lookup says nothing about a code by its time.
 type CodeDigest = [u8; 32];
 
 /// Table of codes.

@@ -50,7 +50,7 @@ impl FormFields {
         if query.len() > SIZE_MAX {
             return Err(FormFault::TooLong);
         }
-        let mut fields = BTreeMap::new();
+        let mut fields = BTreeMap::<String, String>::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             // What is not UTF-8 comes as this character, and nobody needs it in a parameter.
             if name.contains('\u{fffd}') || value.contains('\u{fffd}') {

@@ -65,7 +65,7 @@ impl LoginRow {
 pub(crate) struct LiveLogin {
     /// Id.
     pub(crate) id: LoginId,
-    /// Row at the time of the look-up.
+    /// Row at the time of the lookup.
     pub(crate) row: LoginRow,
     /// Cancelled when the login ends.
     pub(crate) ended: CancellationToken,

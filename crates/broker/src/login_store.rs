@@ -221,12 +221,6 @@ impl LoginStore {
         self.index.lock().live_of(mark, Timestamp::now())
     }
 
-    /// Returns the time from which all of a person's logins are over.
-    pub(crate) fn last_end(&self, mark: &PrincipalKey) -> Option<Timestamp> {
-        let logins = self.logins_of(mark);
-        logins.iter().map(|login| login.row.over_at()).max()
-    }
-
     /// Starts a login. Its person comes first on disk, so that no login is without one. A person
     /// who comes without a token keeps the stored one.
     pub(crate) async fn start(

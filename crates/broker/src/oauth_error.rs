@@ -24,8 +24,6 @@ pub(crate) enum OAuthCode {
     UnsupportedGrantType,
     /// The response is of a kind that is not known.
     UnsupportedResponseType,
-    /// The scope is not known.
-    InvalidScope,
     /// The resource is not ours, or another one.
     InvalidTarget,
     /// Somebody said no.
@@ -52,7 +50,6 @@ impl OAuthCode {
             OAuthCode::UnauthorizedClient => "unauthorized_client",
             OAuthCode::UnsupportedGrantType => "unsupported_grant_type",
             OAuthCode::UnsupportedResponseType => "unsupported_response_type",
-            OAuthCode::InvalidScope => "invalid_scope",
             OAuthCode::InvalidTarget => "invalid_target",
             OAuthCode::AccessDenied => "access_denied",
             OAuthCode::ServerError => "server_error",
@@ -103,7 +100,7 @@ impl OAuthError {
         };
         let mut response = json_reply(self.code.status(), &document);
         if self.code == OAuthCode::InvalidClient {
-            // RFC 6749, section 5.2: a client that used this header is told its scheme.
+            // RFC 6749, section 5.2: a client that used Authorization reads its scheme here.
             let scheme = HeaderValue::from_static("Basic realm=\"moongate\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
         }

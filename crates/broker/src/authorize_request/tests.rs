@@ -65,8 +65,12 @@ impl Checks {
             is_changed |= name == changed;
             match (name == changed, value) {
                 (true, None) => {}
-                (true, Some(value)) => drop(query.append_pair(name, value)),
-                (false, _) => drop(query.append_pair(name, good)),
+                (true, Some(value)) => {
+                    query.append_pair(name, value);
+                }
+                (false, _) => {
+                    query.append_pair(name, good);
+                }
             }
         }
         if let Some(value) = value.filter(|_| !is_changed) {
