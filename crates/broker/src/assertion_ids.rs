@@ -43,7 +43,7 @@ impl AssertionIds {
         context.update(client);
         context.update(id.as_bytes());
         let digest = context.finish();
-        let digest = *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
+        let digest: [u8; 32] = *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
         let mut used = self.0.lock();
         if used.get(&digest).is_some_and(|expires| now < *expires) {
             return IdUse::Repeated;

@@ -166,9 +166,14 @@ impl Clients {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use moongate_access::auth::PrincipalTable;
     use moongate_oauth::RootSecrets;
     use moongate_session::store::StateStore;
+    use moongate_tokens::JwkSet;
 
     use crate::client_record::ClientOrigin;
     use crate::test_broker::settings;
@@ -267,13 +272,36 @@ mod tests {
         assert_eq!(refused.code, OAuthCode::InvalidClient);
     }
 
+    /// Returns the key set of a pair.
+    fn keys_of(pair: &Ed25519KeyPair) -> ClientKeys {
+        let key = URL_SAFE_NO_PAD.encode(pair.public_key());
+        let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{key}"}}]}}"#);
+        ClientKeys::inline(JwkSet::read(set.as_bytes()).unwrap())
+    }
+
+    fn sign(pair: &Ed25519KeyPair, audience: &str, id: &str) -> String {
+        let client = "https://claude.ai/client.json";
+        let expires = Timestamp::now().as_second() + 60;
+        let claims = format!(
+            r#"{{"iss":"{client}","sub":"{client}","aud":"{audience}","jti":"{id}",
+                "exp":{expires}}}"#
+        );
+        let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA"}"#);
+        let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let signature = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
+        format!("{signed}.{signature}")
+    }
+
     #[tokio::test]
-    async fn an_assertion_that_no_key_has_signed_is_refused() {
+    async fn an_assertion_counts_once_and_only_with_the_clients_own_signature() {
         let clients = clients();
-        let set = r#"{"keys":[{"kty":"OKP","crv":"Ed25519",
-            "x":"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE"}]}"#;
-        let keys = moongate_tokens::JwkSet::read(set.as_bytes()).unwrap();
-        let keys = ClientKeys::inline(keys);
+        let random = SystemRandom::new();
+        let pair = || {
+            let secret = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+            Ed25519KeyPair::from_pkcs8(secret.as_ref()).unwrap()
+        };
+        let own = pair();
+        let keys = keys_of(&own);
         let client = ClientRecord {
             id: "https://claude.ai/client.json".to_owned(),
             name: "shape".to_owned(),
@@ -282,14 +310,23 @@ mod tests {
             redirects: Vec::new(),
             proof: ClientProof::None,
         };
-        // {"alg":"EdDSA"} and {"alg":"none"}
+        let endpoint = "https://mcp.test/token";
         for assertion in [
-            "eyJhbGciOiJFZERTQSJ9.e30.AA",
-            "eyJhbGciOiJub25lIn0.e30.",
-            "x",
+            sign(&pair(), endpoint, "1"),
+            sign(&own, "https://mcp.test/mcp", "1"),
+            // {"alg":"none"}
+            "eyJhbGciOiJub25lIn0.e30.".to_owned(),
+            "x".to_owned(),
         ] {
-            let refused = clients.check_assertion(&client, &keys, assertion).await;
-            assert_eq!(refused.unwrap_err(), NOT_PROVED, "{assertion}");
+            let refused = clients.check_assertion(&client, &keys, &assertion).await;
+            assert_eq!(refused, Err(NOT_PROVED), "{assertion}");
+        }
+        for (audience, id) in [(endpoint, "1"), ("https://mcp.test", "2")] {
+            let good = sign(&own, audience, id);
+            let proved = clients.check_assertion(&client, &keys, &good).await;
+            assert_eq!(proved, Ok(()));
+            let again = clients.check_assertion(&client, &keys, &good).await;
+            assert_eq!(again, Err(NOT_PROVED));
         }
     }
 }

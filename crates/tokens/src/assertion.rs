@@ -83,6 +83,11 @@ fn check_claims(
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     const CLIENT: &str = "https://client.test/oauth/client.json";
@@ -159,6 +164,55 @@ mod tests {
             assert_eq!(verified.id, "1");
             assert!(verified.expires.as_second() >= NOW + 300);
         }
+    }
+
+    #[test]
+    fn an_assertion_counts_with_its_own_signature_and_type() {
+        let random = SystemRandom::new();
+        let secret = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+        let pair = Ed25519KeyPair::from_pkcs8(secret.as_ref()).unwrap();
+        let key = URL_SAFE_NO_PAD.encode(pair.public_key());
+        let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"a","x":"{key}"}}]}}"#);
+        let keys = JwkSet::read(set.as_bytes()).unwrap();
+        let claims = claims(r#""jti":"1""#, r#""jti":"1""#);
+        let sign = |header: &str| {
+            let head = URL_SAFE_NO_PAD.encode(header);
+            let signed = format!("{head}.{}", URL_SAFE_NO_PAD.encode(&claims));
+            let signature = URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes()));
+            format!("{signed}.{signature}")
+        };
+        let call = AssertionUse {
+            client_id: CLIENT,
+            audiences: [ENDPOINT, "https://mcp.test"],
+            now: Timestamp::from_second(NOW).unwrap(),
+        };
+        let verify = |text: &str| verify_assertion(text, &keys, &call);
+        for header in [
+            r#"{"alg":"EdDSA","kid":"a"}"#,
+            r#"{"alg":"EdDSA","kid":"a","typ":"JWT"}"#,
+            r#"{"alg":"EdDSA","kid":"a","typ":"client-authentication+jwt"}"#,
+        ] {
+            assert_eq!(verify(&sign(header)).unwrap().id, "1", "{header}");
+        }
+        for (header, fault) in [
+            (r#"{"alg":"EdDSA","kid":"b"}"#, TokenFault::UnknownKey),
+            (
+                r#"{"alg":"EdDSA","kid":"a","typ":"at+jwt"}"#,
+                TokenFault::Type,
+            ),
+            (
+                r#"{"alg":"EdDSA","kid":"a","crit":["x"]}"#,
+                TokenFault::Extension,
+            ),
+            (r#"{"alg":"ES256","kid":"a"}"#, TokenFault::UnknownKey),
+        ] {
+            assert_eq!(verify(&sign(header)), Err(fault), "{header}");
+        }
+        let good = sign(r#"{"alg":"EdDSA","kid":"a"}"#);
+        let (signed, _) = good.rsplit_once('.').unwrap();
+        let other = URL_SAFE_NO_PAD.encode(pair.sign(b"other"));
+        let forged = verify(&format!("{signed}.{other}"));
+        assert_eq!(forged, Err(TokenFault::Signature));
     }
 
     #[test]
