@@ -143,3 +143,78 @@ impl RowWrites {
         opened
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use moongate_session::store::{StorePhase, StoreSettings, StoredState};
+    use moongate_telemetry::Metrics;
+
+    use super::*;
+
+    const LOGINS: StoreTable = StoreTable::Logins;
+
+    async fn open(file: &Path) -> (StateStore, StoredState) {
+        let settings = StoreSettings {
+            file: Some(file.to_owned()),
+            ..StoreSettings::default()
+        };
+        let store = StateStore::open(settings, Arc::new(Metrics::new()));
+        let mut phase = store.phase();
+        phase
+            .wait_for(|phase| *phase == StorePhase::Open)
+            .await
+            .unwrap();
+        let contents = store.take_contents().unwrap();
+        (store, contents)
+    }
+
+    fn writes(store: &StateStore, secret: u8) -> RowWrites {
+        let writes = RowWrites::new(store.clone(), &RootSecrets::of_bytes(&[secret; 32]));
+        writes.enable();
+        writes
+    }
+
+    #[tokio::test]
+    async fn a_closed_store_fails_and_without_a_file_there_is_nothing_to_wait_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(&dir.path().join("state.redb")).await;
+        let writes = writes(&store, 7);
+        store.close().await;
+        let put = writes.start_put(LOGINS, b"a", &"row").finish().await;
+        assert_eq!(put, Err(StoreFault::Unwritable));
+        let removed = writes.start_remove(LOGINS, b"a").finish().await;
+        assert_eq!(removed, Err(StoreFault::Unwritable));
+        let memory = RowWrites::new(StateStore::memory(), &RootSecrets::of_bytes(&[7; 32]));
+        let put = memory.start_put(LOGINS, b"a", &"row").finish().await;
+        assert_eq!(put, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn the_write_that_was_started_last_is_the_one_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state.redb");
+        let (store, _) = open(&file).await;
+        let first_run = writes(&store, 7);
+        let started = ["first", "second"].map(|row| first_run.start_put(LOGINS, b"a", &row));
+        // Whoever waits first changes nothing.
+        for write in started.into_iter().rev() {
+            assert_eq!(write.finish().await, Ok(()));
+        }
+        store.close().await;
+        let (store, mut contents) = open(&file).await;
+        let mut lost = 0;
+        let rows = contents.take(LOGINS);
+        let opened = writes(&store, 7).open_rows::<String>(LOGINS, rows.clone(), &mut lost);
+        assert_eq!(opened, [(Bytes::from("a"), "second".to_owned())]);
+        let opened = writes(&store, 8).open_rows::<String>(LOGINS, rows, &mut lost);
+        assert!(opened.is_empty() && lost == 1);
+        store.close().await;
+        // The row that no secret opens is gone.
+        let (store, mut contents) = open(&file).await;
+        assert!(contents.take(LOGINS).is_empty());
+        store.close().await;
+    }
+}
