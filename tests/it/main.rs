@@ -16,6 +16,7 @@ mod admin_facts;
 mod admin_keys;
 mod admin_other_pages;
 mod admin_record;
+mod broker;
 mod broken_config;
 mod cli;
 mod clients;

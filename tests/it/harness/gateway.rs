@@ -107,8 +107,8 @@ impl Setup {
     fn write(&self) -> PathBuf {
         let mut text = String::new();
         for (table, lines) in &self.sections {
-            // `keys` are lists of tables.
-            let list = ["auth.keys", "admin.keys"]
+            // These are lists of tables.
+            let list = ["auth.jwt", "auth.keys", "auth.roles", "admin.keys"]
                 .into_iter()
                 .find(|list| table.starts_with(list));
             let (open, close) = if list.is_some() {
