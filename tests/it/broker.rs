@@ -6,12 +6,20 @@
 
 mod browser;
 mod client;
+mod code_attacks;
+mod consent_attacks;
+mod document_attacks;
 mod documents;
+mod floods;
 mod html;
 mod parameters;
 mod provider;
+mod provider_attacks;
 mod provider_endpoints;
+mod redirect_attacks;
+mod refresh_attacks;
 mod shapes;
 mod signing_key;
+mod token_attacks;
 mod whole_logins;
 mod world;
