@@ -1,7 +1,7 @@
 //! Logins of people at the gateway: a client, a person's browser and the company's login.
 //!
 //! `world` puts the parts together, `shapes` has ten clients as they were seen, and `provider` is
-//! the company's login. Everything is on loopback
+//! the company's login. `oidc_provider` has one that we did not write. Everything is on loopback
 //! and speaks HTTP: no test reaches into the gateway.
 
 mod browser;
@@ -12,12 +12,15 @@ mod document_attacks;
 mod documents;
 mod floods;
 mod html;
+mod oidc_provider;
 mod parameters;
 mod provider;
 mod provider_attacks;
 mod provider_endpoints;
 mod redirect_attacks;
 mod refresh_attacks;
+mod restarts;
+mod secrets;
 mod shapes;
 mod signing_key;
 mod token_attacks;

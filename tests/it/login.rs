@@ -11,7 +11,7 @@ mod crashes;
 mod ended_logins;
 mod helper_command;
 mod issuer;
-mod oidc_provider;
+pub(crate) mod oidc_provider;
 mod on_the_page;
 mod over_the_api;
 mod renewal;

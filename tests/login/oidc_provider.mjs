@@ -1,22 +1,27 @@
 // A server's authorization server that we did not write, npm `oidc-provider`, with the MCP server that it guards.
 //
 //   node oidc_provider.mjs TARGET LIFE      TARGET: URL of the server behind it; LIFE: seconds that an access token lives
+//   node oidc_provider.mjs company ADDRESS  a company's login, for a gateway whose redirect address is ADDRESS
 //
 // Listens on 127.0.0.1, says where on stderr, and ends with its stdin. LOGIN_HOME is where setup.sh installed the
 // package. Clients register themselves, tokens are for one resource, and refresh tokens are used once: one that comes
-// back ends its login. Nobody is asked anything: whoever opens the page has logged in and agreed.
+// back ends its login. As a company's login it has one client, the gateway, and registers nobody. Nobody is asked
+// anything: whoever opens the page has logged in and agreed.
 //
 // `GET /test/state` says what it has seen.
 import http from 'node:http';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const [target, life] = [new URL(process.argv[2]), Number(process.argv[3])];
+const company = process.argv[2] === 'company' ? { redirect: process.argv[3] } : undefined;
+const target = company ? undefined : new URL(process.argv[2]);
+const life = Number(process.argv[3]);
 const entry = path.join(process.env.LOGIN_HOME, 'npm/node_modules/oidc-provider/lib/index.js');
 const { Provider, errors } = await import(pathToFileURL(entry));
 
 const PERSON = 'ann';
 const SCOPE = 'tools';
+const COMPANY_SCOPES = ['email', 'groups'];
 
 /** What it has seen. Refresh tokens are in the order in which they were given. */
 const seen = { registrations: 0, logins: 0, refreshes: 0, refusals: 0, reuses: 0, revocations: 0, tokens: [] };
@@ -24,6 +29,36 @@ const seen = { registrations: 0, logins: 0, refreshes: 0, refusals: 0, reuses: 0
 let issuer, resource, metadata, provider, handle;
 
 function configuration() {
+    return company ? companyConfiguration() : serverConfiguration();
+}
+
+/** One client with a secret, whose ID tokens say who somebody is and in which groups. */
+function companyConfiguration() {
+    const claims = { email: 'ann@example.com', email_verified: true, groups: ['staff', 'all'] };
+    return {
+        routes: { authorization: '/authorize' },
+        scopes: ['openid', 'offline_access', ...COMPANY_SCOPES],
+        claims: { openid: ['sub'], email: ['email', 'email_verified'], groups: ['groups'] },
+        // Claims are in the ID token, as with most companies' logins, and not at the userinfo endpoint alone.
+        conformIdTokenClaims: false,
+        clients: [{
+            client_id: 'moongate',
+            client_secret: 'secret-of-the-gateway-0123456789',
+            redirect_uris: [company.redirect],
+            grant_types: ['authorization_code', 'refresh_token'],
+            response_types: ['code'],
+        }],
+        cookies: { keys: ['for the tests'] },
+        interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
+        findAccount: (_, id) => ({ accountId: id, claims: async () => ({ sub: id, ...claims }) }),
+        issueRefreshToken: async (_, client) => client.grantTypeAllowed('refresh_token'),
+        expiresWithSession: async () => false,
+        rotateRefreshToken: true,
+        features: { devInteractions: { enabled: false } },
+    };
+}
+
+function serverConfiguration() {
     return {
         routes: { authorization: '/authorize' },
         scopes: ['openid', 'offline_access', SCOPE],
@@ -69,8 +104,12 @@ function watch() {
 async function agree(request, response) {
     const { params } = await provider.interactionDetails(request, response);
     const grant = new provider.Grant({ accountId: PERSON, clientId: params.client_id });
-    grant.addOIDCScope(`openid offline_access ${SCOPE}`);
-    grant.addResourceScope(resource, SCOPE);
+    if (company) {
+        grant.addOIDCScope(['openid', 'offline_access', ...COMPANY_SCOPES].join(' '));
+    } else {
+        grant.addOIDCScope(`openid offline_access ${SCOPE}`);
+        grant.addResourceScope(resource, SCOPE);
+    }
     const result = { login: { accountId: PERSON }, consent: { grantId: await grant.save() } };
     await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
 }
@@ -103,8 +142,8 @@ function forward(request, response) {
 
 async function answer(request, response) {
     const { pathname } = new URL(request.url, issuer);
-    if (pathname === target.pathname) return guard(request, response);
-    if (pathname === metadata) return json(response, 200, { resource, authorization_servers: [issuer], scopes_supported: [SCOPE] });
+    if (target && pathname === target.pathname) return guard(request, response);
+    if (target && pathname === metadata) return json(response, 200, { resource, authorization_servers: [issuer], scopes_supported: [SCOPE] });
     if (pathname.startsWith('/interaction/')) return agree(request, response);
     if (pathname === '/test/state') return json(response, 200, seen);
     return handle(request, response);
@@ -119,8 +158,10 @@ const server = http.createServer((request, response) => {
 });
 server.listen(0, '127.0.0.1', () => {
     issuer = `http://127.0.0.1:${server.address().port}`;
-    resource = `${issuer}${target.pathname}`;
-    metadata = `/.well-known/oauth-protected-resource${target.pathname}`;
+    if (target) {
+        resource = `${issuer}${target.pathname}`;
+        metadata = `/.well-known/oauth-protected-resource${target.pathname}`;
+    }
     provider = new Provider(issuer, configuration());
     handle = provider.callback();
     watch();

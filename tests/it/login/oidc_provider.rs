@@ -34,6 +34,20 @@ fn login_home() -> PathBuf {
     home
 }
 
+/// Returns the command that starts the authorization server with arguments.
+pub(crate) fn provider_command(args: &[&str]) -> Command {
+    let home = login_home();
+    // The package needs Node.js 22.
+    let node = home.with_file_name("conformance");
+    let mut command = Command::new(node.join("npm/node_modules/.bin/node"));
+    command
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/login/oidc_provider.mjs"))
+        .args(args)
+        .env("LOGIN_HOME", home)
+        .stdin(Stdio::piped());
+    command
+}
+
 /// Server `linear` behind the authorization server, and a config with both.
 struct ProviderWorld {
     provider: Program,
@@ -44,15 +58,7 @@ struct ProviderWorld {
 impl ProviderWorld {
     async fn start() -> ProviderWorld {
         let server = serve(only(legacy(), &["echo", "second"])).await;
-        let home = login_home();
-        // The package needs Node.js 22.
-        let node = home.with_file_name("conformance");
-        let mut command = Command::new(node.join("npm/node_modules/.bin/node"));
-        command
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/login/oidc_provider.mjs"))
-            .args([server.url.as_str(), LIFE_SECS])
-            .env("LOGIN_HOME", home)
-            .stdin(Stdio::piped());
+        let command = provider_command(&[server.url.as_str(), LIFE_SECS]);
         let provider = Program::start(command, "").await;
         let setup = Setup::new()
             .lasting()
