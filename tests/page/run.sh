@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 tests/page/setup.sh
-areas="page:: page_try:: login::on_the_page:: pictures::"
+areas="page:: page_try:: login::on_the_page:: broker::in_a_browser:: pictures::"
 [ -z "${UPDATE_PICTURES:-}" ] || areas="pictures::"
 for area in $areas; do
     # In one process, since the pictures have a place and ports of their own.

@@ -1,0 +1,156 @@
+//! The ten lines for a company's login that the README and the guide show: each starts a gateway,
+//! and Claude Code, Cursor and claude.ai log in to it.
+//!
+//! Owns what stands for the addresses of the text. Does not check prose. Invariant: apart from
+//! addresses and secrets, the config is the text's.
+
+use std::path::Path;
+
+use moongate_mock::MockHandle;
+
+use super::browser::PersonBrowser;
+use super::client::LoginClient;
+use super::documents::DocumentHost;
+use super::provider::{GATEWAY_ID, Provider};
+use super::shapes::{CURSOR, ClientShape, ShapeIdentity};
+use super::world::people;
+use crate::harness::{Process, lasting_port, legacy, only, serve, until};
+
+/// Claude Code, where no client documents are taken.
+const CLAUDE_CODE: ClientShape = ClientShape {
+    name: "Claude Code",
+    seen: "2026-09, its registration",
+    identity: ShapeIdentity::Registration(
+        r#"{
+            "client_name": "Claude Code (moongate)",
+            "redirect_uris": ["http://localhost:53123/callback"],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "none"
+        }"#,
+    ),
+    redirect: "http://localhost:53123/callback",
+    scope: None,
+    more: &[],
+};
+
+/// claude.ai, where no client documents are taken.
+const CLAUDE_AI: ClientShape = ClientShape {
+    name: "claude.ai",
+    seen: "2026-09, its registration",
+    identity: ShapeIdentity::Registration(
+        r#"{
+            "client_name": "Claude",
+            "redirect_uris": ["https://claude.ai/api/mcp/auth_callback"],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "response_types": ["code"],
+            "token_endpoint_auth_method": "client_secret_post"
+        }"#,
+    ),
+    redirect: "https://claude.ai/api/mcp/auth_callback",
+    scope: Some("mcp"),
+    more: &[],
+};
+
+fn read(page: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(root.join(page)).unwrap()
+}
+
+/// Returns the configs of a page that name an issuer by its URL, since only those can be on
+/// loopback. `moongate check` reads the others (`readme::blocks`).
+fn configs(page: &str) -> Vec<String> {
+    let text = read(page);
+    let blocks = text.split("```toml\n").skip(1);
+    let configs = blocks.map(|block| block.split("```").next().unwrap().to_owned());
+    configs
+        .filter(|config| config.contains("[auth.oauth]\nissuer = "))
+        .collect()
+}
+
+/// Gateway with a config of the text.
+struct TextGateway {
+    gateway: Process,
+    provider: Provider,
+    server: MockHandle,
+    origin: String,
+}
+
+impl TextGateway {
+    async fn start(config: &str) -> TextGateway {
+        let provider = Provider::start().await;
+        let server = serve(only(legacy(), &["echo", "second"])).await;
+        let port = lasting_port();
+        let origin = format!("http://127.0.0.1:{port}");
+        provider.set_redirect(format!("{origin}/oauth/provider"));
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let own = format!("[gateway]\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\n");
+        let mut text = config.replace("[gateway]\n", &own);
+        for (shown, here) in [
+            ("\"0.0.0.0:8080\"", format!("\"127.0.0.1:{port}\"")),
+            ("\"https://mcp.example.com\"", format!("{origin:?}")),
+            (
+                "\"https://login.example.com\"",
+                format!("{:?}", provider.origin()),
+            ),
+            (
+                "client_id = \"moongate\"",
+                format!("client_id = {GATEWAY_ID:?}"),
+            ),
+            (
+                "\"${COMPANY_SECRET:-none}\"",
+                format!("{:?}", provider.client_secret()),
+            ),
+        ] {
+            assert!(text.contains(shown), "{shown} is not in {text}");
+            text = text.replace(shown, &here);
+        }
+        text += &format!("\n[servers.files]\nurl = {:?}\n", server.url);
+        let path = dir.path().join("moongate.toml");
+        std::fs::write(&path, text).unwrap();
+        let gateway = Process::of(&path, dir).await;
+        until("the server has its tools", async || {
+            let status = gateway.status("files").await;
+            (status["tools_on"].as_u64() == Some(2)).then_some(())
+        })
+        .await;
+        TextGateway {
+            gateway,
+            provider,
+            server,
+            origin,
+        }
+    }
+
+    /// Logs in with a client, and calls a tool.
+    async fn log_in(&self, shape: &ClientShape, host: &DocumentHost) {
+        let endpoint = format!("{}/mcp", self.origin);
+        let mut client = LoginClient::discover(&endpoint, shape).await;
+        client.identify(shape, host).await;
+        let mut browser = PersonBrowser::new(&self.origin, self.provider.origin());
+        let answer = browser.log_in(&client.address()).await;
+        let tokens = client.exchange(&client.code_of(&answer), host).await;
+        client.call(&tokens.access).await;
+        assert!(self.server.last_request("tools/call").is_some());
+    }
+}
+
+#[tokio::test]
+async fn the_configs_of_the_guide_log_people_in() {
+    let configs = configs("docs/guides/company-login.md");
+    assert!(!configs.is_empty(), "the guide has a config");
+    let host = DocumentHost::start().await;
+    for config in configs {
+        let gateway = TextGateway::start(&config).await;
+        for shape in [&CLAUDE_CODE, &CURSOR, &CLAUDE_AI] {
+            gateway.log_in(shape, &host).await;
+        }
+        assert_eq!(people(&gateway.gateway).await.len(), 3, "{config}");
+    }
+}
+
+#[test]
+fn the_readme_leads_to_the_guide() {
+    assert!(read("README.md").contains("docs/guides/company-login.md"));
+}
