@@ -197,7 +197,7 @@ async fn userinfo_of_somebody_else_starts_no_login() {
 
 #[tokio::test]
 async fn a_renewal_that_answers_for_somebody_else_ends_all_logins_of_the_person() {
-    for (what, change) in [
+    for (what, value) in [
         ("sub", json!("boss-1")),
         ("iss", json!("http://127.0.0.1:1")),
         ("aud", json!("somebody")),
@@ -208,69 +208,77 @@ async fn a_renewal_that_answers_for_somebody_else_ends_all_logins_of_the_person(
         let second = company.log_in_with(&CLAUDE_CODE).await;
         company
             .provider
-            .change(|rules| rules.renewed.push((what, change)));
-        let form = first.client.refresh_form(&first.tokens.refresh);
-        let reply = first.client.post_token(&form, &company.documents).await;
-        assert_ne!(reply.status, 200, "{what}: {reply:?}");
+            .change(|rules| rules.renewed.push((what, value)));
+        let company = company.recheck(&gateway).await;
         until("all logins have ended", async || {
             people(&gateway).await.is_empty().then_some(())
         })
         .await;
-        assert_eq!(
-            second.client.call_status(&second.tokens.access).await,
-            401,
-            "{what}"
-        );
+        for login in [&first, &second] {
+            let status = login.client.call_status(&login.tokens.access).await;
+            assert_eq!(status, 401, "{what}");
+            let form = login.client.refresh_form(&login.tokens.refresh);
+            let reply = login.client.post_token(&form, &company.documents).await;
+            assert_oauth_error(&reply, "invalid_grant");
+        }
         company.assert_unharmed(&gateway, what).await;
     }
 }
 
 #[tokio::test]
-async fn who_left_the_company_is_out_and_a_provider_that_is_down_ends_nothing() {
-    let company = Company::start().await;
-    let gateway = company.gateway().await;
-    let login = company.log_in().await;
-    let host = &company.documents;
-    let client = &login.client;
-    company
-        .provider
-        .change(|rules| rules.renewal = RenewalRule::Down);
-    let tokens = client.refresh(&login.tokens.refresh, host).await;
-    client.call(&tokens.access).await;
-    company
-        .provider
-        .change(|rules| rules.renewal = RenewalRule::Refuse("temporarily_unavailable"));
-    let tokens = client.refresh(&tokens.refresh, host).await;
-    client.call(&tokens.access).await;
-    company
-        .provider
-        .change(|rules| rules.renewal = RenewalRule::Refuse("invalid_grant"));
-    let form = client.refresh_form(&tokens.refresh);
-    let reply = client.post_token(&form, host).await;
-    assert_oauth_error(&reply, "invalid_grant");
-    assert_eq!(client.call_status(&tokens.access).await, 401);
-    company.server.reset_record();
-    company.assert_unharmed(&gateway, "who left").await;
+async fn who_left_the_company_is_out() {
+    for code in ["invalid_grant", "interaction_required"] {
+        let company = Company::start().await;
+        let gateway = company.gateway().await;
+        let login = company.log_in().await;
+        login.client.call(&login.tokens.access).await;
+        company
+            .provider
+            .change(|rules| rules.renewal = RenewalRule::Refuse(code));
+        let company = company.recheck(&gateway).await;
+        until("the login has ended", async || {
+            people(&gateway).await.is_empty().then_some(())
+        })
+        .await;
+        assert_eq!(login.client.call_status(&login.tokens.access).await, 401);
+        company.server.reset_record();
+        company.assert_unharmed(&gateway, code).await;
+    }
 }
 
 #[tokio::test]
-async fn new_claims_count_from_the_next_renewal() {
+async fn a_provider_that_is_down_at_a_renewal_ends_nothing() {
+    for rule in [
+        RenewalRule::Down,
+        RenewalRule::Refuse("temporarily_unavailable"),
+        RenewalRule::Refuse("invalid_client"),
+    ] {
+        let company = Company::start().await;
+        let gateway = company.gateway().await;
+        let login = company.log_in().await;
+        company.provider.change(|rules| rules.renewal = rule);
+        let company = company.recheck(&gateway).await;
+        let host = &company.documents;
+        let tokens = login.client.refresh(&login.tokens.refresh, host).await;
+        login.client.call(&tokens.access).await;
+        assert_eq!(people(&gateway).await.len(), 1, "{rule:?}");
+    }
+}
+
+#[tokio::test]
+async fn new_claims_count_as_soon_as_they_are_known() {
     let company = Company::start().await;
-    let _gateway = company.gateway().await;
+    let gateway = company.gateway().await;
     let login = company.log_in().await;
-    let client = &login.client;
-    let host = &company.documents;
+    login.client.call(&login.tokens.access).await;
     company
         .provider
         .change(|rules| rules.set_claim("groups", json!(["guests"])));
-    let form = client.refresh_form(&login.tokens.refresh);
-    let reply = client.post_token(&form, host).await;
-    // Without a role there is nothing to renew for, or a token that opens nothing.
-    assert!(matches!(reply.status, 200 | 400 | 403), "{reply:?}");
-    let status = client.call_status(&login.tokens.access).await;
-    assert!(matches!(status, 401 | 403), "{status}");
-    let call = company.server.last_request("tools/call");
-    assert!(call.is_none(), "{call:?}");
-    company.provider.behave();
+    let company = company.recheck(&gateway).await;
+    until("the role is gone", async || {
+        let status = login.client.call_status(&login.tokens.access).await;
+        (status == 403).then_some(())
+    })
+    .await;
     company.valid_login().await;
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::browser::{BrowserStop, ConsentButton};
 use super::provider::{AnswerRule, RenewalRule};
 use super::shapes::{CHATGPT, CLAUDE_CODE};
-use super::world::{Company, LoggedIn};
-use crate::harness::Process;
+use super::world::{Company, LoggedIn, people};
+use crate::harness::{Process, until};
 
 /// Pages of the operator's listener.
 const PAGES: [&str; 8] = [
@@ -105,16 +105,17 @@ async fn no_secret_of_a_persons_login_is_anywhere() {
         .change(|rules| rules.answer = AnswerRule::WrongIss);
     let page = company.browser().try_log_in(&client.address()).await;
     texts.0.push(("page".to_owned(), page.html()));
-    for rule in [RenewalRule::Down, RenewalRule::Refuse("invalid_grant")] {
-        company.provider.change(|rules| rules.renewal = rule);
-        let form = client.refresh_form(&tokens.refresh);
-        let reply = client.post_token(&form, &company.documents).await;
-        if reply.status == 200 {
-            let renewed = super::client::read_tokens(&reply);
-            secrets.extend([renewed.access, renewed.refresh]);
-        }
-        texts.add_gateway(&gateway).await;
-    }
+    company
+        .provider
+        .change(|rules| rules.renewal = RenewalRule::Refuse("invalid_grant"));
+    let company = company.recheck(&gateway).await;
+    until("all logins have ended", async || {
+        people(&gateway).await.is_empty().then_some(())
+    })
+    .await;
+    let form = client.refresh_form(&tokens.refresh);
+    let refused = client.post_token(&form, &company.documents).await;
+    texts.0.push(("end".to_owned(), refused.text_body()));
     secrets.extend([tokens.access, tokens.refresh]);
     secrets.extend(company.provider.secrets());
     texts.add_gateway(&gateway).await;

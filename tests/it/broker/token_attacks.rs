@@ -76,12 +76,16 @@ async fn every_token_that_is_not_ours_gets_the_same_answer() {
 #[tokio::test]
 async fn a_token_of_another_issuer_has_no_role_of_the_companys_people() {
     let company = Company::start().await;
-    let issuer = company.documents.url("");
+    let issuer = "https://partner.example";
     let table = format!(
         "issuer = {issuer:?}\njwks_url = {:?}",
         company.documents.keys_url()
     );
-    let company = company.with("auth.jwt.other", &table);
+    let role =
+        format!("name = \"partners\"\nmatch = {{ issuer = {issuer:?}, groups = [\"partners\"] }}");
+    let company = company
+        .with("auth.jwt.other", &table)
+        .with("auth.roles.partners", &role);
     let gateway = company.gateway().await;
     let now = jiff::Timestamp::now().as_second();
     let claims = json!({

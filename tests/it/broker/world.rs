@@ -4,12 +4,13 @@
 //! token that the gateway gave.
 
 use moongate_mock::MockHandle;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::browser::PersonBrowser;
 use super::client::{ClientTokens, LoginClient};
 use super::documents::DocumentHost;
-use super::provider::{GATEWAY_ID, Provider};
+use super::provider::{GATEWAY_ID, Provider, ProviderStep};
 use super::shapes::{ClientShape, OPENCODE};
 use crate::harness::{HttpClient, Process, Setup, lasting_port, legacy, only, serve, until};
 
@@ -126,6 +127,28 @@ impl Company {
         let answer = self.browser().log_in(&client.address()).await;
         let code = client.code_of(&answer);
         (client, code)
+    }
+
+    /// Has the gateway ask the provider about everybody who uses a login. It does so at once when
+    /// roles need other facts about people.
+    pub(super) async fn recheck(self, gateway: &Process) -> Company {
+        let before = self.provider.count(ProviderStep::Renewal);
+        let company = self.with_another_role(gateway, before);
+        until("the company's login was asked", async || {
+            let asked = company.provider.count(ProviderStep::Renewal);
+            (asked > before).then_some(())
+        })
+        .await;
+        company
+    }
+
+    /// Adds a role that nobody has, and has the gateway read it.
+    pub(super) fn with_another_role(self, gateway: &Process, number: usize) -> Company {
+        let role = format!("name = \"other\"\nmatch = {{ groups = [\"other-{number}\"] }}");
+        let company = self.with("auth.roles.other", &role);
+        company.setup.file();
+        gateway.signal(Signal::HUP);
+        company
     }
 
     /// Checks that an attack left no login, and that no call reached the server.
