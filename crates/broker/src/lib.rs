@@ -24,6 +24,7 @@ mod code_table;
 mod consent_forms;
 mod consent_page;
 mod consent_route;
+mod departure;
 mod document_metadata;
 mod end_cause;
 mod error_page;

@@ -47,6 +47,7 @@ mod wanted_scopes;
 #[cfg(test)]
 mod tests;
 
+pub use assertion_key::{AssertionKey, KeyFault};
 pub use authorization::{
     PendingLogin, callback_path, code_challenge, is_own_parameter, random_text,
 };

@@ -171,7 +171,7 @@ impl PlanResolver<'_> {
             self.error_at_key(ProblemKind::Missing, path, message, fix);
             return None;
         }
-        self.reject_foreign_keys(login, path);
+        self.reject_keys_of_other_providers(login, path);
         let kind = match login.provider {
             Some(LoginProvider::Entra) => self
                 .tenant(login, &path.key("tenant"))
@@ -198,7 +198,7 @@ impl PlanResolver<'_> {
     }
 
     /// Reports each key of another provider.
-    fn reject_foreign_keys(&mut self, login: &OAuthLogin, path: &ConfigPath) {
+    fn reject_keys_of_other_providers(&mut self, login: &OAuthLogin, path: &ConfigPath) {
         for (key, owner) in OWN_KEYS {
             let key = path.key(key);
             if owner == login.provider || !self.is_written(&key) {

@@ -8,6 +8,7 @@ mod access;
 mod admin;
 mod auth;
 mod broker;
+mod client_credentials;
 mod connect;
 mod disabled;
 mod egress;

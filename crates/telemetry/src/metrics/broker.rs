@@ -5,7 +5,7 @@
 
 use super::family::CounterFamily;
 use super::labels::{BrokerLimit, LoginEnd, ProviderOutcome};
-use super::registration::Registration;
+use super::registration::MetricRegistrar;
 use super::{CounterHandle, GaugeHandle};
 
 /// Logins of people.
@@ -19,7 +19,7 @@ pub struct BrokerMetrics {
 }
 
 impl BrokerMetrics {
-    pub(super) fn register(r: &Registration) -> Self {
+    pub(super) fn register(r: &MetricRegistrar) -> Self {
         BrokerMetrics {
             logins: r.gauge("moongate_logins", "Logins of people."),
             refused: r.counters(

@@ -178,44 +178,9 @@ fn a_login_that_would_be_unsafe_is_refused() {
         ),
         (id, "", "`auth.oauth.client_id` is missing"),
         (
-            id,
-            &format!("{id}\nscopes = [\"openid\", \"a b\"]"),
-            "`auth.oauth.scopes[1]`: ",
-        ),
-        (
-            id,
-            &format!("{id}\nscopes = [\"email\"]"),
-            "`auth.oauth.scopes` lacks \"openid\"",
-        ),
-        (
-            id,
-            &format!("{id}\nclients = []"),
-            "`auth.oauth.clients` is empty",
-        ),
-        (
-            id,
-            &format!("{id}\nallow_clients = [\"*.cursor.com\"]"),
-            "`auth.oauth.allow_clients[0]`: ",
-        ),
-        (
-            id,
-            &format!("{id}\nredirect_schemes = [\"javascript\"]"),
-            "`auth.oauth.redirect_schemes[0]`: ",
-        ),
-        (
-            id,
-            &format!("{id}\nredirect_schemes = [\"acme:\"]"),
-            "`auth.oauth.redirect_schemes[0]`: ",
-        ),
-        (
-            id,
-            &format!("{id}\nunchecked = \"8d\""),
-            "`auth.oauth.unchecked`: \"8d\" is too long",
-        ),
-        (
             "match = { groups = [\"a\"] }",
             "",
-            "`auth.roles[0].match` fits nobody",
+            "`auth.roles[0].match` matches nobody",
         ),
     ] {
         let text = keycloak();
@@ -228,6 +193,43 @@ fn a_login_that_would_be_unsafe_is_refused() {
         without_roles,
         "`auth.oauth` opens nothing without `[[auth.roles]]`",
     );
+}
+
+#[test]
+fn lists_and_times_that_would_be_unsafe_are_refused() {
+    let id = "client_id = \"moongate\"";
+    for (new, beginning) in [
+        (
+            &format!("{id}\nscopes = [\"openid\", \"a b\"]"),
+            "`auth.oauth.scopes[1]`: ",
+        ),
+        (
+            &format!("{id}\nscopes = [\"email\"]"),
+            "`auth.oauth.scopes` lacks \"openid\"",
+        ),
+        (
+            &format!("{id}\nclients = []"),
+            "`auth.oauth.clients` is empty",
+        ),
+        (
+            &format!("{id}\nallow_clients = [\"*.cursor.com\"]"),
+            "`auth.oauth.allow_clients[0]`: ",
+        ),
+        (
+            &format!("{id}\nredirect_schemes = [\"javascript\"]"),
+            "`auth.oauth.redirect_schemes[0]`: ",
+        ),
+        (
+            &format!("{id}\nredirect_schemes = [\"acme:\"]"),
+            "`auth.oauth.redirect_schemes[0]`: ",
+        ),
+        (
+            &format!("{id}\nunchecked = \"8d\""),
+            "`auth.oauth.unchecked`: \"8d\" is too long",
+        ),
+    ] {
+        assert_refused(&keycloak().replacen(id, new, 1), beginning);
+    }
 }
 
 #[test]
