@@ -151,9 +151,12 @@ pub(crate) async fn get_client_token(
     settings: &ClientCredentialsSettings,
 ) -> Result<TokenSet, TokenFailure> {
     let url = &found.server.token_endpoint;
+    // Nobody sees these scopes and agrees to them. Without a resource they alone determine which
+    // server the token is for, so a server must not choose them: it could name another's.
+    let published = found.scopes_supported.as_deref();
     let sources = ScopeSources {
         configured: settings.scopes.as_deref(),
-        resource: found.scopes_supported.as_deref(),
+        resource: published.filter(|_| found.resource.is_some()),
         ..ScopeSources::default()
     };
     // Only a challenge can lead to too many authorizations, and there is none here.

@@ -129,6 +129,21 @@ async fn a_secret_goes_into_the_form_where_only_that_is_listed() {
 }
 
 #[tokio::test]
+async fn a_server_chooses_no_scope_of_a_token_that_names_no_resource() {
+    let world = start().await;
+    let settings = ClientCredentialsSettings {
+        sends_resource: false,
+        ..with_secret(&world)
+    };
+    let source = source(&world, settings);
+    assert_eq!(sent(&source).await, "Bearer access-1");
+    let requests = world.issuer.requests_for("POST /token");
+    let form = parameters(&requests[0].body);
+    assert!(!form.contains_key("resource"));
+    assert!(!form.contains_key("scope"), "{form:?}");
+}
+
+#[tokio::test]
 async fn a_client_with_a_key_signs_for_the_address_that_it_asks() {
     let world = start().await;
     let endpoint = world.issuer.url("/token");
