@@ -264,6 +264,21 @@ async fn every_refused_token_gets_the_same_answer() {
 }
 
 #[tokio::test]
+async fn nobody_must_log_in_again_because_the_issuer_is_down() {
+    // Nothing listens there.
+    let fixture = Fixture::with(&plan_of(&config("http://127.0.0.1:9/keys")));
+    let good = Issuer::new().token(r#""scope":"mcp","groups":["staff"]"#);
+    let later = (StatusCode::SERVICE_UNAVAILABLE, None);
+    assert_eq!(fixture.hello("/mcp", &good).await, later);
+    // The next fetch is half a minute away.
+    assert_eq!(fixture.hello("/mcp", &good).await, later);
+    let state = fixture.core.shared_state.load_full();
+    let metrics = String::from_utf8(state.downstream.metrics.render()).unwrap();
+    let refused = "moongate_refused_total{limit=\"principals\"} 1";
+    assert!(!metrics.contains(refused), "{metrics}");
+}
+
+#[tokio::test]
 async fn people_over_the_limit_come_again_until_a_reload_makes_room() {
     let issuer = Issuer::new();
     let config = config(&issuer.serve_keys().await);

@@ -240,9 +240,10 @@ fn refuse(
     // error code".
     let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
-        AuthError::Invalid(_) | AuthError::Unavailable(_) | AuthError::Forbidden(_) => {
-            r#"Bearer realm="moongate admin", error="invalid_token""#
-        }
+        AuthError::Invalid(_)
+        | AuthError::Unavailable(_)
+        | AuthError::Unchecked(_)
+        | AuthError::Forbidden(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
     };
     let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(

@@ -227,17 +227,9 @@ fn refuse(
         AuthError::Unavailable(_) => {
             let metrics = &state.downstream.metrics;
             metrics.calls.refused.inc(Limit::Principals);
-            let mut response = small_response(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "unavailable",
-                "Try again in a second",
-            );
-            response.headers_mut().insert(
-                header::RETRY_AFTER,
-                HeaderValue::from(DEFAULT_RETRY_AFTER.as_secs()),
-            );
-            response
+            unavailable()
         }
+        AuthError::Unchecked(_) => unavailable(),
         AuthError::Forbidden(right) => forbidden(state, refused, *right),
     })
 }
@@ -383,6 +375,20 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
         Ok(RpcPayload::One(message)) => Some(message),
         _ => None,
     }
+}
+
+/// Answers 503.
+fn unavailable() -> http::Response<Body> {
+    let mut response = small_response(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "unavailable",
+        "Try again in a second",
+    );
+    response.headers_mut().insert(
+        header::RETRY_AFTER,
+        HeaderValue::from(DEFAULT_RETRY_AFTER.as_secs()),
+    );
+    response
 }
 
 /// Answers 403. The credentials are valid, so their sender may learn what is missing.

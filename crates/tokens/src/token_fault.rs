@@ -5,7 +5,8 @@
 
 use moongate_access::auth::AuthError;
 
-/// Reason to refuse a token. Clients get the same answer for all of them.
+/// Reason to refuse a token. Clients get the same answer for all of them, except that nothing is
+/// said about a token before its issuer's keys are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenFault {
     /// Too long, or not three parts of JSON.
@@ -18,6 +19,8 @@ pub enum TokenFault {
     Issuer,
     /// `alg` that the issuer must not use.
     Algorithm,
+    /// No keys of its issuer, because none could be fetched.
+    NoKeys,
     /// No matching key.
     UnknownKey,
     /// Signature that no key made.
@@ -55,6 +58,7 @@ impl TokenFault {
             TokenFault::Extension => "token with an unknown extension",
             TokenFault::Issuer => "token from an unknown issuer",
             TokenFault::Algorithm => "token with a refused algorithm",
+            TokenFault::NoKeys => "token of an issuer whose keys were not fetched",
             TokenFault::UnknownKey => "token signed with an unknown key",
             TokenFault::Signature => "token with a bad signature",
             TokenFault::NoExpiry => "token without an expiry",
@@ -74,6 +78,10 @@ impl TokenFault {
 
 impl From<TokenFault> for AuthError {
     fn from(fault: TokenFault) -> Self {
-        AuthError::invalid(fault.cause())
+        match fault {
+            // A client that reads "invalid" drops its tokens and asks its user to log in again.
+            TokenFault::NoKeys => AuthError::Unchecked(fault.cause()),
+            _ => AuthError::invalid(fault.cause()),
+        }
     }
 }

@@ -74,13 +74,14 @@ impl TokenMethod {
             .find(|issuer| issuer.settings.issuer == named)
             .ok_or(TokenFault::Issuer)?;
         let header = check_header(&token.header, &issuer.settings)?;
-        let lacks_key = || RefusedToken {
-            fault: TokenFault::UnknownKey,
+        let lacks_key = |fault| RefusedToken {
+            fault,
             issuer: Some(issuer),
         };
-        let keys = issuer.keys.current().ok_or_else(lacks_key)?;
+        let keys = issuer.keys.current();
+        let keys = keys.ok_or_else(|| lacks_key(TokenFault::NoKeys))?;
         match check_signature(&token, &header, &keys) {
-            Err(TokenFault::UnknownKey) => return Err(lacks_key()),
+            Err(fault @ TokenFault::UnknownKey) => return Err(lacks_key(fault)),
             checked => checked?,
         }
         let call = TokenUse {

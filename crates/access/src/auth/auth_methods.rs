@@ -222,7 +222,7 @@ impl AuthMethods {
         let parameters = parameters.as_deref().unwrap_or(r#"realm="moongate""#);
         match denied {
             AuthError::Missing => format!("Bearer {parameters}"),
-            AuthError::Invalid(_) | AuthError::Unavailable(_) => {
+            AuthError::Invalid(_) | AuthError::Unavailable(_) | AuthError::Unchecked(_) => {
                 format!(r#"Bearer {parameters}, error="invalid_token""#)
             }
             // RFC 6750, section 3.1: with this error, the challenge names the scope that is needed.

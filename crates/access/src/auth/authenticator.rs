@@ -120,6 +120,9 @@ pub enum AuthError {
     Invalid(InvalidCredentials),
     /// Valid credentials, but no room for them. Clients are asked to try again.
     Unavailable(&'static str),
+    /// Credentials that cannot be checked at the moment, valid or not. Clients are asked to try
+    /// again, and must not take them for invalid.
+    Unchecked(&'static str),
     /// Valid credentials that lack a right. Only their sender may learn what is missing.
     Forbidden(LackedRight),
 }
@@ -158,7 +161,7 @@ impl AuthError {
         match self {
             AuthError::Missing => "no key",
             AuthError::Invalid(credentials) => credentials.cause,
-            AuthError::Unavailable(cause) => cause,
+            AuthError::Unavailable(cause) | AuthError::Unchecked(cause) => cause,
             AuthError::Forbidden(LackedRight::Scope) => "token without the scope",
             AuthError::Forbidden(LackedRight::Role) => "no matching role",
             AuthError::Forbidden(LackedRight::Groups) => {
@@ -177,6 +180,7 @@ impl AuthError {
             AuthError::Invalid(_)
             | AuthError::Missing
             | AuthError::Unavailable(_)
+            | AuthError::Unchecked(_)
             | AuthError::Forbidden(_) => None,
         }
     }

@@ -158,6 +158,22 @@ async fn every_refusal_looks_the_same_and_only_unknown_keys_cause_a_fetch() {
 }
 
 #[tokio::test]
+async fn a_token_whose_keys_cannot_be_fetched_is_not_called_invalid() {
+    let secrets = IssuerSecrets::new();
+    // Nothing listens there.
+    let methods = methods(&settings(Url::parse("http://127.0.0.1:9/keys").unwrap()));
+    let good = secrets.sign(HEADER, &claims_with(r#","groups":["staff"]"#));
+    let foreign = IssuerSecrets::new().sign(HEADER, &claims_with(""));
+    for token in [good, foreign] {
+        let refused = authenticate(&methods, &token).await.unwrap_err();
+        assert!(matches!(refused, AuthError::Unchecked(_)), "{refused:?}");
+    }
+    let other = secrets.sign(HEADER, &claims_replacing(ISSUER, "https://evil.test"));
+    let refused = authenticate(&methods, &other).await.unwrap_err();
+    assert!(matches!(refused, AuthError::Invalid(_)), "{refused:?}");
+}
+
+#[tokio::test]
 async fn no_oauth_metadata_is_served_at_another_host_or_without_an_issuer() {
     let settings = settings(Url::parse("http://127.0.0.1:9/keys").unwrap());
     let with_issuer = methods(&settings);
