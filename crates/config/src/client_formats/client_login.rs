@@ -120,17 +120,20 @@ fn scopes_of(member: &ConfigNode) -> Option<ConfigValue> {
 fn issuer_of(member: &ConfigNode) -> Option<ConfigValue> {
     let text = member.as_text()?.trim();
     let around = WELL_KNOWN.iter().find_map(|name| text.split_once(name));
-    let issuer = around.map_or_else(
-        || text.to_owned(),
-        |(before, after)| format!("{before}{after}"),
-    );
+    let issuer = match around {
+        // What follows is the issuer's path. Anything else would become part of its host.
+        Some((_, after)) if !after.is_empty() && !after.starts_with('/') => return None,
+        Some((before, after)) => format!("{before}{after}"),
+        None => text.to_owned(),
+    };
     let url = Url::parse(&issuer).ok()?;
     let is_safe = match url.scheme() {
         "https" => true,
         "http" => url.host_str().is_some_and(is_loopback_host),
         _ => false,
     };
-    let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    let has_credentials = !url.username().is_empty() || url.password().is_some();
+    let is_plain = url.query().is_none() && url.fragment().is_none() && !has_credentials;
     (is_safe && is_plain && !issuer.contains('$')).then_some(ConfigValue::Text(issuer))
 }
 
@@ -194,6 +197,10 @@ mod tests {
         for text in [
             "http://auth.example.com",
             "https://a.example/?x",
+            "https://:hush@a.example",
+            "https://auth.example.com/.well-known/oauth-authorization-server.evil.example/x",
+            "https://auth.example.com/.well-known/openid-configuration@evil.example/x",
+            "https://auth.example.com/.well-known/openid-configuration:8443/x",
             "${ISSUER}",
             "a",
         ] {
