@@ -17,6 +17,11 @@ const WELL_KNOWN: [&str; 2] = [
     "/.well-known/openid-configuration",
 ];
 
+/// Ends of members' names that say where the authorization server is.
+const PLACES: [&str; 4] = ["url", "uri", "endpoint", "issuer"];
+/// Beginnings of the names of addresses that are the client's own.
+const OWN_PLACES: [&str; 2] = ["redirect", "callback"];
+
 /// Login of a client's entry.
 pub(super) struct ClientLogin {
     /// `auth` with the same login.
@@ -32,8 +37,10 @@ impl ClientLogin {
     pub(super) fn read(node: &ConfigNode) -> Option<Self> {
         let mut auth: BTreeMap<String, ConfigNode> = BTreeMap::new();
         let mut left_out = Vec::new();
+        let mut is_elsewhere = false;
         for (name, member) in node.as_table()? {
-            let (key, read) = match plain(name).as_str() {
+            let plain_name = plain(name);
+            let (key, read) = match plain_name.as_str() {
                 // Of two names for one thing, the first counts.
                 "clientid" => ("client_id", text_of(member)),
                 "clientsecret" => ("client_secret", text_of(member)),
@@ -52,11 +59,20 @@ impl ClientLogin {
                     };
                     auth.insert(key.to_owned(), node);
                 }
-                _ => left_out.push(name.clone()),
+                _ => {
+                    is_elsewhere |= is_place(&plain_name);
+                    left_out.push(name.clone());
+                }
             }
         }
         let has_client = auth.contains_key("client_id");
-        if auth.is_empty() || auth.contains_key("client_secret") && !has_client {
+        let has_secret = auth.contains_key("client_secret");
+        if auth.is_empty() || has_secret && !has_client {
+            return None;
+        }
+        // The client sends its secret to that place alone. Without the place, the server would
+        // choose who gets it.
+        if has_secret && is_elsewhere && !auth.contains_key("issuer") {
             return None;
         }
         Some(ClientLogin {
@@ -76,6 +92,12 @@ fn plain(name: &str) -> String {
         .filter(char::is_ascii_alphanumeric)
         .map(|c| c.to_ascii_lowercase())
         .collect()
+}
+
+/// True for the name of a member that says where the authorization server is.
+fn is_place(plain_name: &str) -> bool {
+    let is_own = OWN_PLACES.iter().any(|own| plain_name.starts_with(own));
+    !is_own && PLACES.iter().any(|end| plain_name.ends_with(end))
 }
 
 /// True for the kind of a login that a person makes.
@@ -219,6 +241,27 @@ mod tests {
             left_out,
             ["callbackPort", "redirectUri", "scopes", "tokenUrl"]
         );
+    }
+
+    #[test]
+    fn a_secret_without_its_authorization_server_is_not_taken() {
+        for place in [
+            json!({"tokenUrl": "https://auth.example.com/token"}),
+            json!({"authorization_url": "https://auth.example.com/authorize"}),
+            json!({"token_endpoint": "https://auth.example.com/token"}),
+            json!({"issuer": "${ISSUER}"}),
+            json!({"authServerMetadataUrl": "http://auth.example.com/x"}),
+        ] {
+            let mut login = json!({"clientId": "x", "clientSecret": "${S}"});
+            let members = place.as_object().unwrap().clone();
+            login.as_object_mut().unwrap().extend(members);
+            assert_eq!(read(&login), None, "{login}");
+            // Next to its issuer, the secret goes there.
+            login["issuerUrl"] = json!("https://auth.example.com");
+            assert!(read(&login).is_some(), "{login}");
+        }
+        let own = json!({"clientId": "x", "clientSecret": "${S}", "redirectUri": "http://[::1]/"});
+        assert!(read(&own).is_some());
     }
 
     #[test]
