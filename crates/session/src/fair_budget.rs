@@ -18,6 +18,8 @@ use moongate_telemetry::GaugeHandle;
 // A fixed quota would leave most memory unused with few principals. A ratio lets one use nearly
 // all.
 const MAX_SHARE: usize = 8;
+/// Minimum number of principals before those whose sessions have ended are removed.
+const PRUNE_MIN: usize = 64;
 
 /// Byte budget of all sessions.
 pub(super) struct FairByteBudget {
@@ -25,7 +27,15 @@ pub(super) struct FairByteBudget {
     used: AtomicUsize,
     gauge: GaugeHandle,
     /// Bytes of each principal that has sessions.
-    each: Mutex<HashMap<u32, Weak<AtomicUsize>>>,
+    each: Mutex<PrincipalCounters>,
+}
+
+/// Counters of principals.
+#[derive(Default)]
+struct PrincipalCounters {
+    by_id: HashMap<u32, Weak<AtomicUsize>>,
+    /// Number of entries at which those of principals without sessions are removed.
+    prune_at: usize,
 }
 
 /// Share of one session. All sessions of its principal use the same counter.
@@ -61,14 +71,18 @@ impl FairByteBudget {
 
     fn counter_of(&self, principal: u32) -> Arc<AtomicUsize> {
         let mut each = self.each.lock();
-        if let Some(counter) = each.get(&principal).and_then(Weak::upgrade) {
+        if let Some(counter) = each.by_id.get(&principal).and_then(Weak::upgrade) {
             return counter;
         }
-        // Removes the entries of principals whose sessions have ended.
-        each.retain(|_, counter| counter.strong_count() > 0);
+        // Not each time, because a client without a session id opens a session for each POST, and
+        // would search all principals with it.
+        if each.by_id.len() >= each.prune_at {
+            each.by_id.retain(|_, counter| counter.strong_count() > 0);
+            each.prune_at = (each.by_id.len() * 2).max(PRUNE_MIN);
+        }
         // Weak in the table: the counter ends with the last session of its principal.
         let counter = Arc::default();
-        each.insert(principal, Arc::downgrade(&counter));
+        each.by_id.insert(principal, Arc::downgrade(&counter));
         counter
     }
 }
@@ -142,6 +156,25 @@ mod tests {
         assert!(one.abs_diff(two) <= 900, "{one}, {two}");
         assert!(budget.used.load(Ordering::Relaxed) <= 9000);
         assert_eq!(budget.gauge.get(), i64::try_from(one + two).unwrap());
+    }
+
+    #[test]
+    fn a_new_share_seldom_searches_the_others_and_ended_ones_are_few() {
+        let budget = FairByteBudget::new(9000, Metrics::new().clients.outbox_bytes.clone());
+        let entries = || budget.each.lock().by_id.len();
+        let open: Vec<PrincipalShare> = (0..100).map(|id| budget.share(&principal(id))).collect();
+        drop(budget.share(&principal(100)));
+        drop(budget.share(&principal(101)));
+        assert_eq!(entries(), 102, "no search for each of them");
+        for id in 102..10_000 {
+            drop(budget.share(&principal(id)));
+            assert!(entries() <= 2 * open.len().max(PRUNE_MIN), "{}", entries());
+        }
+        drop(open);
+        for id in 0..1000 {
+            drop(budget.share(&principal(id)));
+        }
+        assert!(entries() <= PRUNE_MIN, "{}", entries());
     }
 
     #[test]
