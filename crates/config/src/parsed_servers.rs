@@ -334,6 +334,17 @@ mod tests {
     }
 
     #[test]
+    fn of_two_logins_one_is_used_and_said_to_be() {
+        let text = r#"{"mcpServers": {"a": {"url": "https://a.example/mcp",
+            "oauth": {"clientId": "x"}, "auth": {"clientId": "y", "clientSecret": "hush"}}}}"#;
+        let found = entries("/home/ada/.cursor/mcp.json", text);
+        assert_eq!(found[0].settings["auth"], json!({"client_id": "x"}));
+        let notes = &found[0].notes;
+        let used: Vec<&String> = notes.iter().filter(|n| n.contains("own login")).collect();
+        assert!(used.len() == 1 && used[0].contains("oauth`"), "{notes:?}");
+    }
+
+    #[test]
     fn a_client_s_credential_or_program_has_no_login() {
         for entry in [
             r#""url": "https://a.example/", "headers": {"authorization": "Bearer ${T}"}"#,

@@ -145,7 +145,12 @@ impl ClientEntry<'_> {
     pub(super) fn leave_out_harmless(&mut self) {
         let mut auth = None;
         for key in LOGINS {
-            auth = auth.or(self.take_login(key));
+            if auth.is_none() {
+                auth = self.take_login(key);
+            } else {
+                // Never a mixture: a secret stays with its own client.
+                self.leave_out_unknown(key);
+            }
         }
         if let Some(auth) = auth {
             self.table.insert("auth".to_owned(), auth);
