@@ -103,6 +103,7 @@ impl Authenticator for UserNames {
             .clone();
         Ok(ProvenIdentity {
             principal,
+            role,
             expires: self.expires,
             login: Some(login),
         })

@@ -141,6 +141,7 @@ impl TokenMethod {
         )?;
         Ok(ProvenIdentity {
             principal,
+            role,
             expires: Some(token.expires),
             login: None,
         })

@@ -157,6 +157,8 @@ impl AuthMethods {
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, sent).is_ok()
             && known.endpoint == endpoint
+            // Another token of the same person may have proved more since, or less.
+            && known.identity.role == known.identity.principal.role()
             // Credentials that ended on an open connection are refused by their method, which says
             // why.
             && known.identity.is_alive()

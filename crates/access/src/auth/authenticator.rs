@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use moongate_model::{Principal, PrincipalKey};
+use moongate_model::{Principal, PrincipalKey, RoleId};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::expiry::is_past;
@@ -66,6 +66,8 @@ pub trait Authenticator: Send + Sync {
 pub struct ProvenIdentity {
     /// Principal of the credentials.
     pub principal: Arc<Principal>,
+    /// Roles that they prove. Other credentials of the same person may prove others.
+    pub role: RoleId,
     /// Time from which they are refused.
     pub expires: Option<jiff::Timestamp>,
     /// Cancelled when their login ends. `None`: they do not belong to a login, and end with the
@@ -77,6 +79,7 @@ impl ProvenIdentity {
     /// Creates the identity of a principal without a login.
     pub(super) fn of(principal: Arc<Principal>, expires: Option<jiff::Timestamp>) -> Self {
         ProvenIdentity {
+            role: principal.role(),
             principal,
             expires,
             login: None,

@@ -214,6 +214,32 @@ async fn no_oauth_metadata_is_served_at_another_host_or_without_an_issuer() {
 }
 
 #[tokio::test]
+async fn a_connection_has_the_roles_of_its_own_token() {
+    let secrets = IssuerSecrets::new();
+    let mut settings = settings(serve_keys(secrets.key_set()).await);
+    let admin = RoleMatch {
+        role: "admin".to_owned(),
+        claims: [("groups".to_owned(), vec!["admin".to_owned()])].into(),
+        ..settings.matches[0].clone()
+    };
+    settings.matches.push(admin);
+    let methods = methods(&settings);
+    let narrow = secrets.sign(HEADER, &claims_with(r#","groups":["staff"]"#));
+    let wide = secrets.sign(HEADER, &claims_with(r#","groups":["staff","admin"]"#));
+    authenticate(&methods, &narrow).await.unwrap();
+    let mut connections = [None, None];
+    let mut roles = Vec::new();
+    for _ in 0..2 {
+        for (token, cached) in [&narrow, &wide].into_iter().zip(&mut connections) {
+            let proven = methods.authenticate(&sent(token), "", Some(cached));
+            roles.push(proven.ok().unwrap().principal.role());
+        }
+    }
+    assert_ne!(roles[0], roles[1]);
+    assert_eq!(roles[..2], roles[2..], "the narrow token gains nothing");
+}
+
+#[tokio::test]
 async fn a_person_stays_until_the_last_of_their_tokens_ends() {
     let secrets = IssuerSecrets::new();
     let settings = settings(serve_keys(secrets.key_set()).await);

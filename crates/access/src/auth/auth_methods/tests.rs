@@ -65,6 +65,7 @@ impl Authenticator for UserNames {
         key[..name.len()].copy_from_slice(name.as_bytes());
         let principal = self.principals.intern(self.name(), key, name, None);
         Ok(ProvenIdentity {
+            role: principal.role(),
             principal,
             expires: self.expires,
             login: Some(self.login.clone()),
