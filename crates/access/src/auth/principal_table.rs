@@ -47,8 +47,8 @@ impl Default for PrincipalTable {
 #[derive(Clone, Default)]
 struct InternedPrincipals {
     by_key: HashMap<PrincipalKey, InternedPrincipal>,
-    /// People whom an earlier process admitted, with the ends of their logins. At most one for each
-    /// stored session.
+    /// People whom an earlier process admitted, or who made room for others, with the ends of their
+    /// logins. They may have sessions that are stored or asleep.
     awaited: HashMap<PrincipalKey, jiff::Timestamp>,
     next_id: u32,
     /// True if a method admits people.
@@ -109,9 +109,25 @@ impl InternedPrincipals {
             else {
                 return false;
             };
-            self.by_key.remove(&key);
+            if let Some(evicted) = self.by_key.remove(&key) {
+                self.await_evicted(&evicted, people_max);
+            }
         }
         true
+    }
+
+    /// Waits for a person who made room, so that their sleeping sessions stay until their login
+    /// ends. No more people are waited for than the table has room for.
+    fn await_evicted(&mut self, evicted: &InternedPrincipal, people_max: usize) {
+        let Some(login_end) = evicted.expires.filter(|_| evicted.is_admitted()) else {
+            return;
+        };
+        if self.awaited.len() >= people_max {
+            self.awaited.retain(|_, end| !is_past(Some(*end)));
+        }
+        if self.awaited.len() < people_max {
+            self.awaited.insert(evicted.principal.key, login_end);
+        }
     }
 }
 
@@ -248,7 +264,7 @@ impl PrincipalTable {
         self.expiry_changed.notify_one();
     }
 
-    /// Returns true if a person whom an earlier process admitted may still come again.
+    /// Returns true if a person who is not in the table any more, or not yet, may still come again.
     pub fn awaits(&self, key: &PrincipalKey) -> bool {
         let login_end = self.interned.read().awaited.get(key).copied();
         login_end.is_some() && !is_past(login_end)

@@ -127,6 +127,33 @@ fn a_person_of_an_earlier_process_is_awaited_until_the_login_ends() {
     assert!(!table.awaits(&[1; 16]) && !table.awaits(&[2; 16]));
 }
 
+#[test]
+fn a_person_who_made_room_is_awaited_until_the_login_ends() {
+    let table = PrincipalTable::with_people_max(2);
+    let later = jiff::Timestamp::now() + Duration::from_secs(90);
+    let with_end = |n, expires| Person {
+        expires: Some(expires),
+        ..person(n)
+    };
+    table.meet("test", with_end(1, later)).unwrap();
+    table
+        .meet("test", with_end(2, jiff::Timestamp::UNIX_EPOCH))
+        .unwrap();
+    for n in [3, 4] {
+        table.meet("test", with_end(n, later)).unwrap();
+    }
+    assert!(table.find(&[1; 16]).is_none() && table.find(&[2; 16]).is_none());
+    assert!(table.awaits(&[1; 16]) && !table.awaits(&[2; 16]));
+    // However many make room, only as many are waited for.
+    for n in 5..100 {
+        table.meet("test", with_end(n, later)).unwrap();
+    }
+    let awaited = (0..100).filter(|n| table.awaits(&[*n; 16])).count();
+    assert_eq!(awaited, 2);
+    let back = table.meet("test", with_end(1, later)).unwrap();
+    assert!(!table.awaits(&[1; 16]) && table.admits(&back));
+}
+
 fn has_expiry_changed(table: &PrincipalTable) -> bool {
     table.expiry_changed().now_or_never().is_some()
 }
