@@ -6,6 +6,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
+use foldhash::fast::RandomState;
+
 use crate::endpoint::{Endpoint, EndpointHost};
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
 use crate::generation::Generation;
@@ -15,7 +17,7 @@ use moongate_model::{Principal, RoleId};
 /// Generation with its endpoints.
 pub(super) struct CurrentGeneration {
     pub(super) generation: Arc<Generation>,
-    pub(super) endpoints: HashMap<String, Arc<Endpoint>>,
+    pub(super) endpoints: HashMap<String, Arc<Endpoint>, RandomState>,
     /// Union endpoints of the keys that may use only some endpoints.
     union_endpoints: HashMap<RoleId, Arc<Endpoint>>,
     /// Union endpoints of people's sets of roles, each made when it is first used.
@@ -52,7 +54,7 @@ impl CurrentGeneration {
 
     /// Creates a generation without endpoints, for the time before the start and after the end.
     pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
-        let endpoints = HashMap::new();
+        let endpoints = HashMap::default();
         let union_endpoints = HashMap::new();
         let people_unions = Box::default();
         CurrentGeneration {

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foldhash::fast::RandomState;
+
 use crate::events::EventBus;
 use crate::in_flight::InFlightCalls;
 use crate::output_fit::TaskOutputs;
@@ -30,7 +32,7 @@ pub(super) struct EndpointContext {
     pub(super) principals: Arc<PrincipalTable>,
     pub(super) metrics: Arc<Metrics>,
     /// Meters of calls without an item of the catalogue.
-    pub(super) method_meters: HashMap<&'static str, Arc<CallMeter>>,
+    pub(super) method_meters: MethodMeters,
     pub(super) call_log: CallLogSwitch,
     pub(super) recent_calls: RecentCalls,
     /// Indexes of search mode.
@@ -46,8 +48,12 @@ impl EndpointContext {
     }
 }
 
+/// Meters by the names of their methods.
+// No peer chooses these names, so a fast hash will do.
+pub(super) type MethodMeters = HashMap<&'static str, Arc<CallMeter>, RandomState>;
+
 /// Builds a meter for each method.
-pub(super) fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str, Arc<CallMeter>> {
+pub(super) fn build_method_meters(meters: &MeterFactory) -> MethodMeters {
     let methods = [
         "tools/call",
         "resources/read",

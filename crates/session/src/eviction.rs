@@ -7,12 +7,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use crate::Sessions;
 use crate::session::Session;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::PrincipalKey;
 
-type SessionTable = HashMap<ByteString, Arc<Session>>;
+/// Sessions by their ids.
+// A client can look up any text, but every id in the table is random, so nobody can choose keys
+// that collide.
+pub(super) type SessionTable = HashMap<ByteString, Arc<Session>, RandomState>;
 
 impl Sessions {
     /// Evicts one session for another. Returns false if all are in use.

@@ -32,7 +32,6 @@ mod subscription;
 mod task_results;
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,6 +39,7 @@ use arc_swap::ArcSwap;
 use base64::Engine;
 use tokio_util::sync::CancellationToken;
 
+use crate::eviction::SessionTable;
 use crate::fair_budget::FairByteBudget;
 use crate::lifetime::{SessionClock, SessionLifetime};
 use crate::outside_requests::SessionChannel;
@@ -80,7 +80,7 @@ pub use task_results::{TaskResult, TaskResults};
 pub struct Sessions {
     /// Results of calls that were requested as tasks.
     pub task_results: TaskResults,
-    table: Mutex<HashMap<ByteString, Arc<Session>>>,
+    table: Mutex<SessionTable>,
     settings: ArcSwap<SessionSettings>,
     metrics: Arc<Metrics>,
     resumption: Arc<resumption::SharedResumption>,
@@ -251,7 +251,7 @@ impl Sessions {
         })
     }
 
-    fn record_counts(&self, table: &HashMap<ByteString, Arc<Session>>) {
+    fn record_counts(&self, table: &SessionTable) {
         let asleep = self.persisted.len();
         self.metrics
             .clients

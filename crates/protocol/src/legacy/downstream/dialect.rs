@@ -140,12 +140,13 @@ fn post(
     // 2025-11-25/basic/transports.mdx, Session Management, lets a server do without the id: only
     // those "that require a session ID SHOULD respond to requests without an `MCP-Session-Id`
     // header [...] with HTTP 400 Bad Request."
-    let session = if headers.contains_key(SESSION_HEADER) {
-        find_session(&headers, &principal, &scope, &endpoint, state)
-    } else {
-        check_version(&headers).map(|()| open_transient(&headers, principal, scope, state))
-    }
-    .map_err(|error| LegacyRefusal { id, error })?;
+    let session = check_version(&headers).and_then(|()| match headers.get(SESSION_HEADER) {
+        named @ Some(_) => {
+            find_named_session(named, &headers, &principal, &scope, &endpoint, state)
+        }
+        None => Ok(open_transient(&headers, principal, scope, state)),
+    });
+    let session = session.map_err(|error| LegacyRefusal { id, error })?;
     let session_request = SessionRequest {
         session,
         endpoint,
@@ -199,7 +200,20 @@ fn find_session(
     state: &DownstreamState,
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
-    let Some(id) = headers.get(SESSION_HEADER).and_then(|v| v.to_str().ok()) else {
+    let named = headers.get(SESSION_HEADER);
+    find_named_session(named, headers, principal, scope, endpoint, state)
+}
+
+/// Finds the session that a header names.
+fn find_named_session(
+    named: Option<&HeaderValue>,
+    headers: &HeaderMap,
+    principal: &Arc<moongate_model::Principal>,
+    scope: &ByteString,
+    endpoint: &Arc<dyn McpServer>,
+    state: &DownstreamState,
+) -> Result<Arc<Session>, Error> {
+    let Some(id) = named.and_then(|v| v.to_str().ok()) else {
         // A DELETE without the header, or text that no id has.
         let message =
             "Bad request: the Mcp-Session-Id header is missing; a client starts with initialize";
