@@ -121,6 +121,7 @@ impl BrokerMethod {
         let expires = later(now, PROOF_LIFE).min(claims.expires).min(unchecked);
         Ok(ProvenIdentity {
             principal,
+            role,
             expires: Some(expires),
             login: Some(live.ended),
         })
