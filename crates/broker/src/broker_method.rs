@@ -97,7 +97,7 @@ impl BrokerMethod {
             .principals
             .role_sets()
             .intern(&roles)
-            .ok_or(AuthError::Unavailable("too many sets of roles"))?;
+            .ok_or(AuthError::Unavailable("too many role sets"))?;
         let mark = live.row.mark;
         let principal = self.principals.meet(
             PEOPLE,
@@ -347,7 +347,7 @@ mod tests {
         person.facts.claims.clear();
         let put = test.broker.store.put_person(person.clone(), known.version);
         put.await.unwrap();
-        assert_eq!(authenticate(&methods, &token, ""), Err("no role fits"));
+        assert_eq!(authenticate(&methods, &token, ""), Err("no matching role"));
         let version = test.broker.store.person(&live.row.mark).unwrap().version;
         person.facts = known.facts.clone();
         person.checked = Timestamp::now() - Duration::from_secs(25 * 3600);

@@ -221,7 +221,7 @@ mod tests {
     fn only_what_a_role_of_this_issuer_asks_for_is_kept() {
         let wanted = wanted(&[("groups", &["a", "b"]), ("realm.roles", &["admin"])]);
         let claims = claims(
-            r#"{"groups":["b","secret"],"secrets":["x"],"realm":{"roles":["user"]}}"#,
+            r#"{"groups":["b","secret"],"secrets":["x"],"realm":{"other":["user"]}}"#,
             Some(r#"{"groups":["a"],"realm":{"roles":["admin"]}}"#),
         );
         let facts = facts_of(

@@ -297,7 +297,7 @@ impl PlanResolver<'_> {
             let fix = "remove it, or remove the other keys";
             self.error_at_key(ProblemKind::Conflict, &path, message, fix);
         } else if !people.anyone && !has_parts {
-            let message = format!("`{path}` fits nobody");
+            let message = format!("`{path}` matches nobody");
             let fix = fix_for_nobody(issuers.login_of(people));
             self.error(ProblemKind::Missing, &path, message, fix);
             return None;
