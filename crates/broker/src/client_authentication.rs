@@ -24,6 +24,11 @@ const SEVERAL: OAuthError = OAuthError::new(
     OAuthCode::InvalidRequest,
     "The client authenticates in more than one way",
 );
+/// Error for an assertion about another client than the request names.
+const FOREIGN: OAuthError = OAuthError::new(
+    OAuthCode::InvalidClient,
+    "The client_assertion names another client than client_id",
+);
 /// Error for a client with a secret, since no client has one.
 const SECRET: OAuthError = OAuthError::new(
     OAuthCode::InvalidClient,
@@ -59,6 +64,8 @@ pub(crate) fn read_client<'a>(
         (None, None) => None,
     };
     let id = match (proved, in_form) {
+        // RFC 7521, section 4.2.1: an assertion that is not valid is `invalid_client`.
+        (Some(proved), Some(id)) if proved != id && assertion.is_some() => return Err(FOREIGN),
         (Some(proved), Some(id)) if proved != id => return Err(SEVERAL),
         (Some(proved), _) => proved,
         (None, Some(id)) => id.to_owned(),

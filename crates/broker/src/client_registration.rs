@@ -67,12 +67,9 @@ pub(crate) fn register_client(
             "A client needs one to ten redirect_uris",
         ));
     }
-    for address in &asked.redirect_uris {
-        rules.check(address).map_err(|fault| refuse(&fault))?;
-    }
     let registration = SealedRegistration {
         name: visible_name(asked.client_name.as_deref()),
-        redirects: asked.redirect_uris,
+        redirects: usable_redirects(asked.redirect_uris, rules)?,
     };
     let plain = serde_json::to_vec(&registration).expect("our rows are JSON");
     let client_id = format!("{ID_PREFIX}{}", seal.seal(PURPOSE, &plain));
@@ -108,6 +105,28 @@ pub(crate) fn open_client(id: &str, seal: &RowSeal) -> Option<ClientRecord> {
         redirects: registration.redirects,
         proof: ClientProof::None,
     })
+}
+
+/// Returns the addresses that a login may end at.
+// Editors register the private schemes of all their editions in one request. One that the config
+// does not know costs only itself, and the answer shows what is left (RFC 7591, section 3.2.1).
+fn usable_redirects(
+    addresses: Vec<String>,
+    rules: &RedirectRules,
+) -> Result<Vec<String>, OAuthError> {
+    let mut usable = Vec::new();
+    let mut unknown = None;
+    for address in addresses {
+        match rules.check(&address) {
+            Ok(_) => usable.push(address),
+            Err(fault) if fault.is_unknown_scheme() => unknown = Some(fault),
+            Err(fault) => return Err(refuse(&fault)),
+        }
+    }
+    match unknown {
+        Some(fault) if usable.is_empty() => Err(refuse(&fault)),
+        _ => Ok(usable),
+    }
 }
 
 fn invalid(text: &'static str) -> OAuthError {
@@ -176,6 +195,15 @@ mod tests {
         ] {
             assert_eq!(register(&text).unwrap_err(), code, "{text}");
         }
+    }
+
+    #[test]
+    fn an_unknown_private_scheme_costs_only_itself() {
+        let known = ["http://127.0.0.1/cb", "cursor://anysphere.cursor-mcp/cb"];
+        let all = [known[0], "grokbot://cb", known[1]];
+        assert_eq!(register(&body(&all, "")).unwrap().redirect_uris, known);
+        let uri = OAuthCode::InvalidRedirectUri;
+        assert_eq!(register(&body(&["grokbot://cb"], "")).unwrap_err(), uri);
     }
 
     #[test]

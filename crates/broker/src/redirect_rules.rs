@@ -72,6 +72,13 @@ pub(crate) struct RedirectRules {
     schemes: Vec<String>,
 }
 
+impl RedirectFault {
+    /// Returns true for a private scheme that the config does not know, and that harms nobody.
+    pub(crate) fn is_unknown_scheme(&self) -> bool {
+        matches!(self, RedirectFault::Scheme(scheme) if !NEVER.contains(&scheme.as_str()))
+    }
+}
+
 impl RedirectRules {
     /// Creates the rules of the config.
     pub(crate) fn new(settings: &BrokerSettings) -> Self {

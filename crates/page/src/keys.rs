@@ -45,7 +45,7 @@ impl KeysView<'_> {
                 h2 { "Clients" }
                 @if clients.is_empty() && self.is_required {
                     p class="soft" { "No keys, and " code { "auth.required" } " is on: nobody can \
-                        use the endpoint until you create a key." }
+                        connect until you create a key." }
                 } @else if clients.is_empty() {
                     p class="soft" { "No keys: everybody who can reach the endpoint may use it. \
                         Once you create a key, everybody needs one." }

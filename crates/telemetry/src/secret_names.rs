@@ -46,10 +46,14 @@ pub(crate) fn is_secret_word(word: &str) -> bool {
         || parts.any(|part| WORDS.iter().any(|mark| mark.eq_ignore_ascii_case(part)))
 }
 
-/// Returns true if a text has a word that marks secrets.
+/// Returns true if a text has a word that marks secrets, in any spelling: `private_key`, too.
 pub fn has_secret_part(text: &str) -> bool {
-    let lower = text.to_ascii_lowercase();
-    PARTS.iter().any(|part| lower.contains(part))
+    let joined: String = text
+        .chars()
+        .filter(|c| !matches!(c, '_' | '-'))
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    PARTS.iter().any(|part| joined.contains(part))
 }
 
 /// Leaves out case and separators, which say nothing: `apiKey`, `API_KEY` and `api-key` are one
@@ -96,5 +100,21 @@ mod tests {
             sounds_secret("monkey") && !is_secret_word("monkey") && is_secret_word("openaiKey")
         );
         assert!(has_secret_part("the Token of") && !has_secret_part("the key of"));
+    }
+
+    #[test]
+    fn a_word_marks_a_secret_with_and_without_separators() {
+        for text in [
+            "private_key",
+            "api-key",
+            "ACCESS_KEY",
+            "old-pass_word",
+            "a secret",
+        ] {
+            assert!(has_secret_part(text), "{text}");
+        }
+        for text in ["key", "keyboard", "private", "access"] {
+            assert!(!has_secret_part(text), "{text}");
+        }
     }
 }

@@ -95,7 +95,9 @@ fn matches_email(pattern: &str, email: &str) -> bool {
     else {
         return false;
     };
-    domain.eq_ignore_ascii_case(own_domain) && (name == "*" || name == own_name)
+    // With a second sign, readers differ about where the domain begins.
+    let is_plain = !own_name.contains('@');
+    is_plain && domain.eq_ignore_ascii_case(own_domain) && (name == "*" || name == own_name)
 }
 
 #[cfg(test)]
@@ -187,6 +189,10 @@ mod tests {
             ),
             (
                 r#"{"email":"ann@example.com@evil.test","email_verified":true}"#,
+                false,
+            ),
+            (
+                r#"{"email":"ann@evil.test@example.com","email_verified":true}"#,
                 false,
             ),
         ] {

@@ -35,11 +35,6 @@ async fn a_code_is_for_its_client_verifier_address_and_resource() {
             "invalid_grant",
         ),
         (
-            "no address",
-            right.clone().without("redirect_uri"),
-            "invalid_grant",
-        ),
-        (
             "another port",
             right.clone().with("redirect_uri", elsewhere),
             "invalid_grant",

@@ -9,13 +9,15 @@ use std::time::Duration;
 use url::Url;
 
 /// Hosts of the clients that were tried, in July 2026: what their https redirects end at.
-pub const CLIENT_HOSTS: [&str; 6] = [
+pub const CLIENT_HOSTS: [&str; 8] = [
     "claude.ai",
     "claude.com",
     "chatgpt.com",
     "vscode.dev",
     "insiders.vscode.dev",
     "cursor.com",
+    "www.cursor.com",
+    "github.com",
 ];
 
 /// Private schemes of the clients that were tried, in July 2026.

@@ -130,7 +130,7 @@ impl ProviderClient {
     ) -> Result<ProvenPerson, ProviderFault> {
         let proved = self.prove(sent, query).await;
         proved.map_err(|fault| {
-            log_fault("login of a person failed", fault);
+            tracing::warn!("login of a person failed: {}", logged_reason(fault));
             fault.into()
         })
     }
@@ -148,7 +148,8 @@ impl ProviderClient {
             Ok(renewed) if renewed.subject == person.subject => Ok(renewed),
             Ok(_) => Err(RenewFault::OtherSubject),
             Err(fault) => {
-                log_fault("renewal of a person failed", fault);
+                let reason = logged_reason(fault);
+                tracing::warn!("check of a person failed: {reason}");
                 Err(self.renew_fault(person, fault))
             }
         }
@@ -321,12 +322,12 @@ impl ProviderClient {
     }
 }
 
-/// Logs a failure, with the reason that pages do not show.
-fn log_fault(event: &'static str, fault: StepFault) {
+/// Returns the reason of a failure for the log. Pages do not show it.
+fn logged_reason(fault: StepFault) -> String {
     match fault {
-        StepFault::Token(fault) => tracing::warn!("{event}: {}", fault.cause()),
-        StepFault::Ended => tracing::warn!("{event}: the company's login takes the token no more"),
-        StepFault::OtherSubject => tracing::warn!("{event}: two answers are about two people"),
-        StepFault::Provider(fault) => tracing::warn!("{event}: the company's login: {fault}"),
+        StepFault::Token(fault) => fault.cause().to_owned(),
+        StepFault::Ended => "the company login no longer accepts the token".to_owned(),
+        StepFault::OtherSubject => "two answers are about different people".to_owned(),
+        StepFault::Provider(fault) => fault.to_string(),
     }
 }

@@ -167,7 +167,8 @@ pub(crate) fn person_facts(
 
 fn is_plain_email(email: &str) -> bool {
     let is_visible = email.bytes().all(|byte| byte.is_ascii_graphic());
-    is_visible && email.len() <= EMAIL_MAX && email.contains('@')
+    // With a second sign, readers differ about where the domain begins.
+    is_visible && email.len() <= EMAIL_MAX && email.matches('@').count() == 1
 }
 
 #[cfg(test)]

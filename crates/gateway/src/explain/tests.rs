@@ -1,3 +1,5 @@
+//! Tests of explained decisions, against what calls are really allowed.
+
 use http::HeaderMap;
 use proptest::prelude::*;
 

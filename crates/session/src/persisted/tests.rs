@@ -1,3 +1,5 @@
+//! Tests of persisted sessions: owners, limits, and what expires.
+
 use bytes::Bytes;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the methods: their order, reloads, and identities cached on a connection.
+
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 

@@ -1,3 +1,5 @@
+//! Tests of the table of principals: ids, expiry, and the room for people.
+
 use std::time::Duration;
 
 use futures_util::FutureExt;
