@@ -63,8 +63,8 @@ pub(crate) async fn exchange_code(
         return Err(INVALID_GRANT);
     };
     let now = Timestamp::now();
-    let issuer = &broker.settings.provider.issuer;
-    let person = PersonRow::of(issuer, grant.person.clone(), now);
+    let authority = broker.settings.provider.authority();
+    let person = PersonRow::of(authority, grant.person.clone(), now);
     let row = LoginRow {
         mark: person.mark(),
         client: grant.client,

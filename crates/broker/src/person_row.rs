@@ -1,7 +1,7 @@
 //! Person who logged in, with the provider's token.
 //!
 //! Owns the row of a person. Does not ask the company's login. Invariant: the identity depends on
-//! issuer and subject alone, so a person with another name stays the same one.
+//! authority and subject alone, so a person with another name stays the same one.
 
 use jiff::Timestamp;
 use moongate_model::PrincipalKey;
@@ -27,8 +27,8 @@ pub(crate) struct ProvenPerson {
 /// Person with at least one login.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PersonRow {
-    /// Issuer of the company's login.
-    pub(crate) issuer: String,
+    /// Whoever gave out the subject (`ProviderSettings::authority`).
+    pub(crate) authority: String,
     /// Subject at the company's login.
     pub(crate) subject: String,
     /// Facts that roles ask for.
@@ -45,9 +45,9 @@ pub(crate) struct PersonRow {
 
 impl PersonRow {
     /// Creates the row of a person who was proved at this time.
-    pub(crate) fn of(issuer: &str, person: ProvenPerson, now: Timestamp) -> Self {
+    pub(crate) fn of(authority: &str, person: ProvenPerson, now: Timestamp) -> Self {
         PersonRow {
-            issuer: issuer.to_owned(),
+            authority: authority.to_owned(),
             subject: person.subject,
             facts: person.facts,
             token: person.token,
@@ -59,12 +59,14 @@ impl PersonRow {
 
     /// Returns the identity of the person.
     pub(crate) fn mark(&self) -> PrincipalKey {
-        person_mark(SubjectKind::Person, &self.issuer, &self.subject)
+        person_mark(SubjectKind::Person, &self.authority, &self.subject)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use moongate_access::auth::{ProviderKind, ProviderSettings};
+
     use super::*;
 
     fn row(issuer: &str, subject: &str, name: &str) -> PersonRow {
@@ -86,6 +88,23 @@ mod tests {
         assert_eq!(ann.mark(), row("https://login.test", "1", "lee").mark());
         assert_ne!(ann.mark(), row("https://login.test", "2", "ann").mark());
         assert_ne!(ann.mark(), row("https://other.test", "1", "ann").mark());
+    }
+
+    #[test]
+    fn a_person_of_entra_is_the_one_of_access_tokens_of_both_versions() {
+        let settings = ProviderSettings {
+            kind: ProviderKind::Entra {
+                tenant: "t1".to_owned(),
+            },
+            issuer: "https://login.microsoftonline.com/t1/v2.0".to_owned(),
+            client_id: "app".to_owned(),
+            client_secret: None,
+            scopes: None,
+            userinfo: false,
+            trust_email: false,
+        };
+        let ann = row(settings.authority(), "o1", "ann");
+        assert_eq!(ann.mark(), person_mark(SubjectKind::Person, "t1", "o1"));
     }
 
     #[test]

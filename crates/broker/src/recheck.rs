@@ -150,8 +150,8 @@ async fn take_answer(
     before: &PersonRow,
     proven: ProvenPerson,
 ) -> Result<(), RenewFault> {
-    let issuer = &broker.settings.provider.issuer;
-    let after = PersonRow::of(issuer, proven, Timestamp::now());
+    let authority = broker.settings.provider.authority();
+    let after = PersonRow::of(authority, proven, Timestamp::now());
     let mark = before.mark();
     if after.mark() != mark {
         return Err(RenewFault::OtherSubject);

@@ -19,6 +19,9 @@ const ENTRA_ISSUERS: [&str; 5] = [
     "https://sts.chinacloudapi.cn/",
 ];
 
+/// Longest id of an object, in bytes. Those of Entra have 36.
+const OBJECT_MAX: usize = 64;
+
 /// Subject of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenSubject<'a> {
@@ -30,26 +33,84 @@ pub(crate) struct TokenSubject<'a> {
     pub(crate) id: &'a str,
 }
 
+/// Tenant of Entra, which gives out the ids of its people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntraTenant<'a> {
+    issuer: &'a str,
+    id: &'a str,
+}
+
+impl<'a> EntraTenant<'a> {
+    /// Takes the tenant with this id, in lower case, whose tokens have this issuer.
+    pub fn new(issuer: &'a str, id: &'a str) -> Self {
+        EntraTenant { issuer, id }
+    }
+
+    /// Returns the tenant of an issuer of Entra. `None`: it is another issuer.
+    fn of_issuer(issuer: &'a str) -> Option<Self> {
+        let path = ENTRA_ISSUERS
+            .iter()
+            .find_map(|start| issuer.strip_prefix(start))?;
+        let id = path.split('/').next().filter(|id| !id.is_empty())?;
+        Some(EntraTenant { issuer, id })
+    }
+
+    /// Returns the id of the object in the tenant that claims are about.
+    ///
+    /// # Errors
+    /// The claims are of another tenant, or lack the id.
+    pub fn object_of<'c>(&self, claims: &'c ClaimSet) -> Result<&'c str, TokenFault> {
+        let tenant = claims.text("tid").ok_or(TokenFault::Tenant)?;
+        if !tenant.eq_ignore_ascii_case(self.id) {
+            return Err(TokenFault::Tenant);
+        }
+        // `sub` is another one for each application, and `oid` is the same for all of them.
+        let object = required_text(claims, "oid")?;
+        let is_plain = object.bytes().all(|byte| byte.is_ascii_graphic());
+        match is_plain && object.len() <= OBJECT_MAX {
+            true => Ok(object),
+            false => Err(TokenFault::NoSubject),
+        }
+    }
+
+    /// Returns true for somebody whom the tenant invited, and another organization vouches for.
+    pub fn is_guest(&self, claims: &ClaimSet) -> bool {
+        let is_own = |provider: &str| {
+            let of_version_1 = provider.strip_prefix("https://sts.windows.net/");
+            let of_version_1 = of_version_1.map(|path| path.trim_end_matches('/'));
+            provider == self.issuer || of_version_1.is_some_and(|id| id == self.id)
+        };
+        // Without `idp`, the issuer is the one who checked the password.
+        let is_external = claims.has("idp") && !claims.text("idp").is_some_and(is_own);
+        // Zero is a member. What is neither counts as a guest.
+        let has_account = claims.has("acct") && claims.number("acct") != Some(0);
+        is_external || has_account
+    }
+
+    /// Returns the email address if Entra has checked who owns its domain. An administrator of any
+    /// tenant writes any address into `email`.
+    pub fn proved_email<'c>(&self, claims: &'c ClaimSet) -> Option<&'c str> {
+        let is_proved = claims.is_true("xms_edov") || claims.number("xms_edov") == Some(1);
+        claims.text("email").filter(|_| is_proved)
+    }
+}
+
 impl<'a> TokenSubject<'a> {
     /// Reads the subject of a token of this issuer.
     pub(crate) fn read(claims: &'a ClaimSet, issuer: &'a str) -> Result<Self, TokenFault> {
         let subject = required_text(claims, "sub")?;
-        let Some(tenant) = entra_tenant(issuer) else {
+        let Some(tenant) = EntraTenant::of_issuer(issuer) else {
             return Ok(TokenSubject {
                 kind: kind_of(claims, subject, None),
                 authority: issuer,
                 id: subject,
             });
         };
-        if claims.text("tid") != Some(tenant) {
-            return Err(TokenFault::Tenant);
-        }
-        // `sub` is another one for each application there, and `oid` is the same for all of them.
-        // Two versions of tokens have two issuers, so the tenant stands for both.
-        let id = required_text(claims, "oid")?;
+        let id = tenant.object_of(claims)?;
         Ok(TokenSubject {
             kind: kind_of(claims, subject, Some(id)),
-            authority: tenant,
+            // Two versions of tokens have two issuers, so the tenant stands for both.
+            authority: tenant.id,
             id,
         })
     }
@@ -58,14 +119,6 @@ impl<'a> TokenSubject<'a> {
 fn required_text<'a>(claims: &'a ClaimSet, name: &str) -> Result<&'a str, TokenFault> {
     let text = claims.text(name).filter(|text| !text.is_empty());
     text.ok_or(TokenFault::NoSubject)
-}
-
-/// Returns the tenant of an issuer of Entra. `None`: it is another issuer.
-fn entra_tenant(issuer: &str) -> Option<&str> {
-    let path = ENTRA_ISSUERS
-        .iter()
-        .find_map(|start| issuer.strip_prefix(start))?;
-    path.split('/').next().filter(|tenant| !tenant.is_empty())
 }
 
 /// Returns whether somebody logged in for a token, or a program used its own credentials.
@@ -81,36 +134,24 @@ fn kind_of(claims: &ClaimSet, subject: &str, object: Option<&str>) -> SubjectKin
     }
 }
 
-/// Returns true for somebody whom a tenant of Entra invited, and another organization vouches for.
+/// Returns true for a guest of a tenant of Entra. Other issuers do not tell.
 pub(crate) fn is_guest(claims: &ClaimSet, issuer: &str) -> bool {
-    let Some(tenant) = entra_tenant(issuer) else {
-        return false;
-    };
-    let is_own = |provider: &str| {
-        let of_version_1 = provider.strip_prefix("https://sts.windows.net/");
-        provider == issuer || of_version_1.is_some_and(|path| path.trim_end_matches('/') == tenant)
-    };
-    let is_external = claims.has("idp") && !claims.text("idp").is_some_and(is_own);
-    // Zero is a member. What is neither counts as a guest.
-    let has_account = claims.has("acct") && claims.number("acct") != Some(0);
-    is_external || has_account
+    EntraTenant::of_issuer(issuer).is_some_and(|tenant| tenant.is_guest(claims))
 }
 
 /// Returns the email address of a subject, if the issuer has verified it.
 pub(crate) fn verified_email<'a>(claims: &'a ClaimSet, issuer: &str) -> Option<&'a str> {
-    // In Entra, an administrator of any tenant writes any address into `email`. `xms_edov` says
-    // that its domain's owner was checked.
-    let is_verified = match entra_tenant(issuer) {
-        Some(_) => claims.is_true("xms_edov") || claims.number("xms_edov") == Some(1),
-        None => claims.is_true("email_verified"),
+    let email = match EntraTenant::of_issuer(issuer) {
+        Some(tenant) => tenant.proved_email(claims),
+        None => claims
+            .text("email")
+            .filter(|_| claims.is_true("email_verified")),
     };
-    claims
-        .text("email")
-        .filter(|email| is_verified && email.is_ascii())
+    email.filter(|email| email.is_ascii())
 }
 
 /// Returns true if a token names its groups elsewhere, because they are too many for it.
-pub(crate) fn lacks_groups(claims: &ClaimSet) -> bool {
+pub fn lacks_groups(claims: &ClaimSet) -> bool {
     // OpenID Connect Core 1.0, section 5.6.2. Entra has `hasgroups` where a URL carries the token.
     claims.has("hasgroups") || !claims.texts("_claim_names.groups").is_empty()
 }
@@ -169,6 +210,10 @@ mod tests {
                 TokenFault::NoSubject,
             ),
             (
+                format!(r#"{{"sub":"a","oid":"o 1","tid":"{TENANT}"}}"#),
+                TokenFault::NoSubject,
+            ),
+            (
                 format!(r#"{{"oid":"o","tid":"{TENANT}"}}"#),
                 TokenFault::NoSubject,
             ),
@@ -182,7 +227,7 @@ mod tests {
             "http://login.microsoftonline.com/11111111-2222-3333-4444-555555555555/",
             "https://login.microsoftonline.com/",
         ] {
-            assert_eq!(entra_tenant(issuer), None, "{issuer}");
+            assert_eq!(EntraTenant::of_issuer(issuer), None, "{issuer}");
         }
     }
 

@@ -82,6 +82,19 @@ pub struct ProviderSettings {
     pub trust_email: bool,
 }
 
+impl ProviderSettings {
+    /// Returns whoever gives out the ids of people: the issuer, or the tenant of Entra, where a
+    /// person is the same for each of its issuers.
+    pub fn authority(&self) -> &str {
+        match &self.kind {
+            ProviderKind::Entra { tenant } => tenant,
+            ProviderKind::Google { .. } | ProviderKind::GitHub { .. } | ProviderKind::Issuer => {
+                &self.issuer
+            }
+        }
+    }
+}
+
 /// Kind of provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderKind {

@@ -189,11 +189,11 @@ impl ProviderClient {
         }
         let provider = self.openid(&endpoints);
         let claims = provider.claims_of(&tokens, Some(&sent.nonce)).await?;
-        let subject = subject_of(&self.settings.kind, &claims)?;
+        let subject = subject_of(&self.settings, &claims)?;
         let subject = subject.ok_or(ProviderFault::NoSubject)?;
         let person = self.person(subject, &claims, tokens.refresh);
         let wanted = self.wanted.load();
-        if claims.has_too_many_groups() && !wanted.fits(&person.facts) {
+        if claims.lacks_groups() && !wanted.fits(&person.facts) {
             return Err(ProviderFault::TooManyGroups.into());
         }
         self.check_token(&person)?;
@@ -207,7 +207,8 @@ impl ProviderClient {
             return Ok(());
         }
         // Google gives a token at the first consent alone.
-        let mark = person_mark(SubjectKind::Person, &self.settings.issuer, &person.subject);
+        let authority = self.settings.authority();
+        let mark = person_mark(SubjectKind::Person, authority, &person.subject);
         let stored = self.store.person(&mark);
         match stored.is_some_and(|stored| stored.token.is_some()) {
             true => Ok(()),
@@ -248,7 +249,7 @@ impl ProviderClient {
             return self.ask_github(orgs, &tokens.access, kept).await;
         }
         let claims = self.openid(endpoints).claims_of(tokens, None).await?;
-        let subject = subject_of(&self.settings.kind, &claims)?;
+        let subject = subject_of(&self.settings, &claims)?;
         // A provider that proves nobody at a renewal has at least taken the person's token.
         let subject = subject.unwrap_or_else(|| person.subject.clone());
         Ok(self.person(subject, &claims, Some(kept.clone())))

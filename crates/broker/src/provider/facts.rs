@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use moongate_access::auth::{ProviderKind, ProviderSettings, RoleMatch};
-use moongate_tokens::{ClaimSet, log_name, roles_of};
+use moongate_tokens::{ClaimSet, EntraTenant, lacks_groups, log_name, roles_of};
 
 use crate::person_facts::{PersonFacts, wanted_digest};
 use crate::provider::entra;
@@ -111,13 +111,9 @@ impl PersonClaims {
             .find_map(|claims| claims.text("email"))
     }
 
-    /// Returns true if the person has more groups than a token can name (OpenID Connect Core 1.0,
-    /// section 5.6.2; Entra, "Groups overage claim").
-    pub(crate) fn has_too_many_groups(&self) -> bool {
-        self.sets().any(|claims| {
-            let is_elsewhere = !claims.texts("_claim_names.groups").is_empty();
-            is_elsewhere || claims.has("hasgroups")
-        })
+    /// Returns true if the person has more groups than a token can name.
+    pub(crate) fn lacks_groups(&self) -> bool {
+        self.sets().any(lacks_groups)
     }
 }
 
@@ -131,9 +127,10 @@ pub(crate) fn facts_of(
     let mut kept = wanted.keep(claims);
     let mut is_guest = false;
     let email = match (&settings.kind, &claims.id) {
-        (ProviderKind::Entra { .. }, Some(id)) => {
-            is_guest = entra::is_guest(&settings.issuer, id);
-            entra::email_of(id, is_guest)
+        (ProviderKind::Entra { tenant }, Some(id)) => {
+            let tenant = EntraTenant::new(&settings.issuer, tenant);
+            is_guest = tenant.is_guest(id);
+            entra::email_of(tenant, id)
         }
         (ProviderKind::Entra { .. }, None) => None,
         _ => claims.email(settings.trust_email),
@@ -317,11 +314,11 @@ mod tests {
         let member = r#""groups":["g"],"roles":["r"],"department":"board","email":"b@b.test""#;
         let settings = settings(entra, true);
         let own = claims(&format!("{{{member}}}"), None);
-        let facts = facts_of(&settings, &wanted, &own, "t1 o1");
+        let facts = facts_of(&settings, &wanted, &own, "o1");
         assert_eq!(facts.claims.len(), 3);
         assert_eq!(facts.email.as_deref(), Some("b@b.test"));
         let guest = claims(&format!(r#"{{{member},"acct":1}}"#), None);
-        let facts = facts_of(&settings, &wanted, &guest, "t1 o1");
+        let facts = facts_of(&settings, &wanted, &guest, "o1");
         assert!(facts.is_guest && facts.email.is_none());
         let paths: Vec<&str> = facts.claims.keys().map(String::as_str).collect();
         assert_eq!(paths, ["groups", "roles"]);
@@ -336,7 +333,7 @@ mod tests {
             (r#"{"groups":["a"]}"#, false),
         ] {
             let claims = claims(text, None);
-            assert_eq!(claims.has_too_many_groups(), expected, "{text}");
+            assert_eq!(claims.lacks_groups(), expected, "{text}");
         }
     }
 }
