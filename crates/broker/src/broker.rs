@@ -23,7 +23,7 @@ use crate::consent_forms::ConsentForms;
 use crate::end_cause::{EndCause, EndOutcome};
 use crate::login_id::LoginId;
 use crate::login_row::LiveLogin;
-use crate::login_store::{LoginStore, LostSecret};
+use crate::login_store::{EarlierState, LoginStore, LostSecret};
 use crate::person_facts::PersonFacts;
 use crate::person_login::PersonLogin;
 use crate::person_row::PersonRow;
@@ -123,7 +123,11 @@ impl Broker {
     ///
     /// Fails if the store has logins and the secret that sealed them is gone.
     pub fn restore(&self, contents: Option<&mut StoredState>) -> Result<(), LostSecret> {
-        self.store.restore(contents)
+        let authority = self.settings.provider.authority();
+        self.store.restore(contents.map(|contents| EarlierState {
+            contents,
+            authority,
+        }))
     }
 
     /// Takes the roles of a new config. They hold from the next request on.

@@ -8,6 +8,7 @@ use std::array;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use moongate_access::auth::PrincipalTable;
 use moongate_model::PrincipalKey;
@@ -58,6 +59,14 @@ pub(crate) struct LoginStore {
 )]
 pub struct LostSecret;
 
+/// State of the previous process, and whose people may still be in.
+pub(crate) struct EarlierState<'a> {
+    /// Rows.
+    pub(crate) contents: &'a mut StoredState,
+    /// Whoever gives out the ids of people now (`ProviderSettings::authority`).
+    pub(crate) authority: &'a str,
+}
+
 /// Rows of the previous process, opened.
 struct RestoredRows {
     logins: Vec<(LoginId, LoginRow)>,
@@ -86,12 +95,12 @@ impl LoginStore {
     }
 
     /// Takes over the rows of the previous process, once. `None`: nothing outlives this one.
-    pub(crate) fn restore(&self, contents: Option<&mut StoredState>) -> Result<(), LostSecret> {
+    pub(crate) fn restore(&self, earlier: Option<EarlierState<'_>>) -> Result<(), LostSecret> {
         if self.is_ready() {
             return Ok(());
         }
-        match contents {
-            Some(contents) => self.restore_rows(contents)?,
+        match earlier {
+            Some(earlier) => self.restore_rows(earlier)?,
             None => {
                 tracing::warn!("logins of people end with this process: it keeps no state on disk");
             }
@@ -105,7 +114,11 @@ impl LoginStore {
         Ok(())
     }
 
-    fn restore_rows(&self, contents: &mut StoredState) -> Result<(), LostSecret> {
+    fn restore_rows(&self, earlier: EarlierState<'_>) -> Result<(), LostSecret> {
+        let EarlierState {
+            contents,
+            authority,
+        } = earlier;
         let logins = contents.take(StoreTable::Logins);
         let people = contents.take(StoreTable::People);
         let keys = contents.take(StoreTable::BrokerKeys);
@@ -126,10 +139,7 @@ impl LoginStore {
                 .into_iter()
                 .filter_map(|(key, row)| Some((LoginId::of(short_key(&key)?), row)))
                 .collect(),
-            people: people
-                .into_iter()
-                .filter_map(|(key, row)| Some((short_key(&key)?, row)))
-                .collect(),
+            people: self.own_people(people, authority),
         });
         // A key and a pinned name have different forms, so each is read on its own.
         let (pins, keys): (StoredRows, StoredRows) = keys
@@ -155,6 +165,31 @@ impl LoginStore {
             );
         }
         Ok(())
+    }
+
+    /// Drops people of a company login that was replaced, and with them their logins. Their facts
+    /// are its words, and their tokens must not be sent to the one of now.
+    fn own_people(
+        &self,
+        people: Vec<(Bytes, PersonRow)>,
+        authority: &str,
+    ) -> Vec<(PrincipalKey, PersonRow)> {
+        let count = people.len();
+        let mut own = Vec::with_capacity(count);
+        for (key, row) in people {
+            match short_key(&key).filter(|_| row.authority == authority) {
+                Some(mark) => own.push((mark, row)),
+                None => self.writes.remove(StoreTable::People, &key),
+            }
+        }
+        if own.len() < count {
+            tracing::warn!(
+                people = count - own.len(),
+                "logins of people dropped: they are of another company login than that of \
+                 auth.oauth"
+            );
+        }
+        own
     }
 
     fn take_over(&self, rows: RestoredRows) {

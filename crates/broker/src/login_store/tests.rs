@@ -12,6 +12,7 @@ use crate::person_row::ProvenPerson;
 
 use super::*;
 
+const AUTHORITY: &str = "https://login.test";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn secrets(current: &str, before: &[&str]) -> RootSecrets {
@@ -52,6 +53,15 @@ impl Gateway {
 
     /// Starts over a file. The outcome is the one of `restore`.
     async fn open(file: &Path, secrets: &RootSecrets) -> (Self, Result<(), LostSecret>) {
+        Gateway::open_for(file, secrets, AUTHORITY).await
+    }
+
+    /// Starts over a file, with this company login in the config.
+    async fn open_for(
+        file: &Path,
+        secrets: &RootSecrets,
+        authority: &str,
+    ) -> (Self, Result<(), LostSecret>) {
         let settings = StoreSettings {
             file: Some(file.to_owned()),
             ..StoreSettings::default()
@@ -64,7 +74,10 @@ impl Gateway {
             .unwrap();
         let mut contents = store.take_contents().unwrap();
         let gateway = Gateway::new(store, secrets);
-        let restored = gateway.logins.restore(Some(&mut contents));
+        let restored = gateway.logins.restore(Some(EarlierState {
+            contents: &mut contents,
+            authority,
+        }));
         (gateway, restored)
     }
 
@@ -98,7 +111,7 @@ fn person(subject: &str, token: Option<&str>) -> PersonRow {
         token: token.map(SecretText::new),
         wanted: [0; 8],
     };
-    PersonRow::of("https://login.test", person, Timestamp::now())
+    PersonRow::of(AUTHORITY, person, Timestamp::now())
 }
 
 fn login(person: &PersonRow) -> LoginRow {
@@ -266,6 +279,23 @@ async fn a_new_secret_file_for_stored_logins_is_an_error() {
     let (next, restored) = Gateway::open(&file, &open()).await;
     assert!(restored.is_err() && !next.logins.is_ready());
     next.store.close().await;
+}
+
+#[tokio::test]
+async fn logins_of_another_company_login_than_that_of_the_config_are_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("state.redb");
+    let secrets = secrets("x", &[]);
+    let gateway = Gateway::at(&file, &secrets).await;
+    let live = gateway.start("ann").await;
+    gateway.store.close().await;
+    for authority in ["https://other.test", AUTHORITY] {
+        let (next, restored) = Gateway::open_for(&file, &secrets, authority).await;
+        restored.unwrap();
+        assert!(next.logins.find(live.id).is_none(), "{authority}");
+        assert!(next.logins.person(&live.row.mark).is_none(), "{authority}");
+        next.store.close().await;
+    }
 }
 
 #[tokio::test]
