@@ -367,20 +367,23 @@ impl LoginStore {
     }
 
     /// Replaces a person, unless the version has changed meanwhile. If the disk cannot be written,
-    /// memory has the new row still: the company's login may have used the old token up.
+    /// or others wait for it too long, memory has the new row still: the company's login may have
+    /// used the old token up.
     pub(crate) async fn put_person(
         &self,
         person: PersonRow,
         from_version: u64,
     ) -> Result<(), StoreFault> {
+        self.check_ready()?;
         let mark = person.mark();
-        let _turn = self.turn_of(&mark).await?;
+        let turn = self.turn_of(&mark).await;
         let write = {
             let mut index = self.index.lock();
             let row = index.replace_person(&mark, person, from_version);
             let row = row.ok_or(StoreFault::Gone)?;
             self.writes.start_put(StoreTable::People, &mark, &*row)
         };
+        let _turn = turn?;
         write.finish().await
     }
 

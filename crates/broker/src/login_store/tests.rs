@@ -318,6 +318,19 @@ async fn a_person_without_a_new_token_keeps_the_old_one() {
     assert_eq!(gone, Err(StoreFault::Gone));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_new_token_is_kept_in_memory_though_others_wait_for_the_disk() {
+    let gateway = Gateway::in_memory();
+    let live = gateway.start("ann").await;
+    let mark = live.row.mark;
+    let turn = gateway.logins.turn_of(&mark).await.unwrap();
+    let renewed = person("ann", Some("newer"));
+    let stored = gateway.logins.put_person(renewed, 0).await;
+    assert_eq!(stored, Err(StoreFault::Unwritable));
+    assert_eq!(gateway.token_of(&mark).as_deref(), Some("newer"));
+    drop(turn);
+}
+
 #[tokio::test]
 async fn one_login_too_many_ends_the_longest_unused() {
     let gateway = Gateway::in_memory();
