@@ -231,6 +231,14 @@ impl LoginIndex {
         })
     }
 
+    /// Ends what a login has open, and keeps the login.
+    pub(crate) fn close_open(&mut self, id: LoginId) {
+        if let Some(held) = self.logins.get_mut(&id) {
+            // What opens next has another token.
+            std::mem::take(&mut held.ended).cancel();
+        }
+    }
+
     /// Takes over a changed person. Returns the row with its new number. `None`: the person is gone
     /// or was changed meanwhile.
     pub(crate) fn replace_person(
@@ -371,6 +379,19 @@ mod tests {
         assert_eq!(ended.name.as_deref(), Some("ann"));
         assert!(index.person(&[1; 16]).is_none() && index.remove(id(1)).is_none());
         assert!(index.confirm(id(1), person("ann")).is_none());
+    }
+
+    #[test]
+    fn what_a_login_has_open_ends_without_the_login() {
+        let mut index = LoginIndex::default();
+        start(&mut index, 1, login(1, 0));
+        let before = index.find(id(1), at(1)).unwrap();
+        index.close_open(id(1));
+        assert!(before.ended.is_cancelled());
+        let after = index.find(id(1), at(1)).unwrap();
+        assert!(!after.ended.is_cancelled());
+        index.remove(id(1)).unwrap();
+        assert!(after.ended.is_cancelled());
     }
 
     #[test]

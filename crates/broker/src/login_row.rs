@@ -67,7 +67,7 @@ pub(crate) struct LiveLogin {
     pub(crate) id: LoginId,
     /// Row at the time of the lookup.
     pub(crate) row: LoginRow,
-    /// Cancelled when the login ends.
+    /// Cancelled when the login ends, or when what it has open does.
     pub(crate) ended: CancellationToken,
 }
 

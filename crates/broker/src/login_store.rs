@@ -392,6 +392,11 @@ impl LoginStore {
         self.end_picked(|_| vec![id], cause).await
     }
 
+    /// Ends the streams and calls that a login has open, and keeps the login.
+    pub(crate) fn close_open(&self, id: LoginId) {
+        self.index.lock().close_open(id);
+    }
+
     /// Ends all logins of a person.
     pub(crate) async fn end_person(&self, mark: &PrincipalKey, cause: EndCause) -> EndOutcome {
         self.end_picked(|index| index.ids_of(mark), cause).await

@@ -45,15 +45,23 @@ pub async fn recheck_forever(broker: Arc<Broker>) {
     }
 }
 
-/// Ends the logins of people about whom nobody can be asked, once their time is over.
+/// Ends the logins of people about whom nobody can be asked, once their time is over. What the
+/// others have open ends then, too: a stream makes no request that could be refused, and nobody
+/// asks about a person who makes none.
 async fn end_old_logins(broker: &Broker) {
     let now = Timestamp::now();
     // The list ends by itself what was used for too long, or not at all.
     for login in broker.store.logins() {
         let person = broker.store.person(&login.row.mark);
-        let is_unchecked = person
-            .is_none_or(|person| person.token.is_none() && broker.checked_until(&person) <= now);
-        if is_unchecked {
+        let is_confirmed = person
+            .as_ref()
+            .is_some_and(|person| now < broker.checked_until(person));
+        if is_confirmed {
+            continue;
+        }
+        if person.is_some_and(|person| person.token.is_some()) {
+            broker.store.close_open(login.id);
+        } else {
             broker.store.end(login.id, EndCause::Expired).await;
         }
     }
@@ -256,6 +264,19 @@ mod tests {
             .await;
             end_old_logins(&test.broker).await;
             assert_eq!(test.broker.people().len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_somebody_who_was_not_confirmed_for_too_long_ends() {
+        for (hours, is_open) in [(24, true), (26, false)] {
+            let (test, mark) = broker_of(hours * 3600, with_token).await;
+            let live = test.broker.store.logins_of(&mark).remove(0);
+            end_old_logins(&test.broker).await;
+            assert_eq!(!live.ended.is_cancelled(), is_open, "{hours}");
+            // A renewal may confirm the person still.
+            let left = test.broker.store.find(live.id).unwrap();
+            assert!(!left.ended.is_cancelled(), "{hours}");
         }
     }
 
