@@ -124,12 +124,18 @@ fn due_people(broker: &Broker) -> HashSet<PrincipalKey> {
 /// somebody whom it does not know any more.
 pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result<(), RenewFault> {
     let began = Timestamp::now();
+    let waited_since = Instant::now();
     let lock = broker.renewals.acquire(mark).await;
-    let _lock = lock.ok_or(RenewFault::Down)?;
+    let mut last_failure = lock.ok_or(RenewFault::Down)?;
     let person = broker.store.person(mark).ok_or(RenewFault::Ended)?;
     // Others asked, or the person logged in, while this waited.
     if began <= person.checked {
         return Ok(());
+    }
+    // Others had no answer while this waited. One after the other, all who wait would hold up those
+    // behind them for as long as a provider takes that does not answer.
+    if last_failure.is_some_and(|failed| waited_since <= failed) {
+        return Err(RenewFault::Down);
     }
     let fault = match broker.provider.renew(&person).await {
         Ok(proven) => match take_answer(broker, &person, proven).await {
@@ -141,7 +147,11 @@ pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result
     let cause = match fault {
         RenewFault::Ended => EndCause::Provider,
         RenewFault::OtherSubject => EndCause::OtherSubject,
-        RenewFault::Down | RenewFault::Unchecked => return Err(fault),
+        RenewFault::Down => {
+            *last_failure = Some(Instant::now());
+            return Err(fault);
+        }
+        RenewFault::Unchecked => return Err(fault),
     };
     let now = broker.store.person(mark);
     if fault == RenewFault::Ended && now.is_some_and(|now| now.token != person.token) {
@@ -201,8 +211,10 @@ fn take_roles(broker: &Broker, mark: &PrincipalKey) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use moongate_access::auth::{Person, RoleMatch};
     use moongate_oauth::SecretText;
+    use moongate_telemetry::ProviderOutcome;
     use moongate_tokens::PEOPLE;
 
     use super::*;
@@ -340,6 +352,19 @@ mod tests {
         assert_eq!(taken, Ok(()));
         let after = test.broker.store.person(&live.row.mark).unwrap();
         assert_eq!(after.token, newer.token);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_renewal_shares_its_failure() {
+        let (test, mark) = broker_of(3700, with_token).await;
+        let mut running = test.broker.renewals.acquire(&mark).await.unwrap();
+        let mut waiting = Box::pin(renew_person(&test.broker, &mark));
+        assert!((&mut waiting).now_or_never().is_none());
+        *running = Some(Instant::now());
+        drop(running);
+        assert_eq!(waiting.await, Err(RenewFault::Down));
+        let metrics = &test.broker.metrics.broker.provider;
+        assert_eq!(metrics.get(ProviderOutcome("unreachable")), 0);
     }
 
     #[tokio::test]

@@ -9,23 +9,30 @@ use std::sync::{Arc, Weak};
 use moongate_model::PrincipalKey;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as RenewalMutex, OwnedMutexGuard};
+use tokio::time::Instant;
 
 /// Maximum number of people with a renewal at once.
 const RENEWALS_MAX: usize = 1000;
 
+/// Time of a person's last renewal without an answer, for those who waited meanwhile.
+pub(crate) type LastFailure = Option<Instant>;
+
 /// Locks of people's renewals.
 #[derive(Default)]
-pub(crate) struct RenewalLocks(Mutex<HashMap<PrincipalKey, Weak<RenewalMutex<()>>>>);
+pub(crate) struct RenewalLocks(Mutex<HashMap<PrincipalKey, Weak<RenewalMutex<LastFailure>>>>);
 
 impl RenewalLocks {
     /// Waits for the lock of a person. `None`: too many people have a renewal now.
-    pub(crate) async fn acquire(&self, mark: &PrincipalKey) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) async fn acquire(
+        &self,
+        mark: &PrincipalKey,
+    ) -> Option<OwnedMutexGuard<LastFailure>> {
         let lock = self.lock_of(mark)?;
         Some(lock.lock_owned().await)
     }
 
     /// Returns the lock of a person, which whoever holds it or waits for it keeps alive.
-    fn lock_of(&self, mark: &PrincipalKey) -> Option<Arc<RenewalMutex<()>>> {
+    fn lock_of(&self, mark: &PrincipalKey) -> Option<Arc<RenewalMutex<LastFailure>>> {
         let mut locks = self.0.lock();
         if let Some(known) = locks.get(mark).and_then(Weak::upgrade) {
             return Some(known);
@@ -36,7 +43,7 @@ impl RenewalLocks {
         if locks.len() >= RENEWALS_MAX {
             return None;
         }
-        let made = Arc::new(RenewalMutex::new(()));
+        let made = Arc::new(RenewalMutex::new(None));
         locks.insert(*mark, Arc::downgrade(&made));
         Some(made)
     }
