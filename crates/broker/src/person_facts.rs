@@ -1,12 +1,13 @@
 //! Facts about a person that roles ask for.
 //!
-//! Owns which claims are kept, and the digest of what roles ask for. Does not read answers of the
-//! company's login (`provider`). Invariant: an email is here only if it counts.
+//! Owns which claims are kept, and the digest of what is asked of people. Does not read answers of
+//! the company's login (`provider`). Invariant: an email is here only if it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use moongate_access::auth::RoleMatch;
+use moongate_access::auth::{ProviderKind, ProviderSettings, RoleMatch};
 use moongate_tokens::RoleClaims;
 use serde::{Deserialize, Serialize};
 
@@ -42,9 +43,10 @@ impl RoleClaims for PersonFacts {
     }
 }
 
-/// Returns a digest of the claims that roles ask for. With another one, facts that were kept may
-/// lack values that a role asks for now.
-pub(crate) fn wanted_digest(matches: &[RoleMatch]) -> [u8; 8] {
+/// Returns a digest of the claims that roles ask for, and of what the company's login admits. With
+/// another one, facts that were kept may lack values that a role asks for now, or be those of
+/// somebody who could not log in any more.
+pub(crate) fn wanted_digest(matches: &[RoleMatch], settings: &ProviderSettings) -> [u8; 8] {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (path, values) in matches.iter().flat_map(|role| &role.claims) {
         let known = wanted.entry(path).or_default();
@@ -59,6 +61,17 @@ pub(crate) fn wanted_digest(matches: &[RoleMatch]) -> [u8; 8] {
             context.update(text.as_bytes());
         }
     }
+    let admitted = match &settings.kind {
+        ProviderKind::Google { domain } => slice::from_ref(domain),
+        ProviderKind::GitHub { orgs } => orgs.as_slice(),
+        // These are another authority then.
+        ProviderKind::Entra { .. } | ProviderKind::Issuer => &[],
+    };
+    for text in admitted {
+        update_length(&mut context, text.len());
+        context.update(text.as_bytes());
+    }
+    context.update(&[u8::from(settings.userinfo), u8::from(settings.trust_email)]);
     let digest = context.finish();
     *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes")
 }
@@ -71,6 +84,7 @@ fn update_length(context: &mut Context, length: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_broker::settings;
 
     fn role(claims: &[(&str, &[&str])]) -> RoleMatch {
         let claims = claims.iter().map(|(path, values)| {
@@ -88,7 +102,9 @@ mod tests {
 
     #[test]
     fn other_claims_or_values_have_another_digest_and_another_order_does_not() {
-        let digest = wanted_digest(&[role(&[("groups", &["a", "b"])]), role(&[("orgs", &["c"])])]);
+        let settings = settings().provider;
+        let matches = [role(&[("groups", &["a", "b"])]), role(&[("orgs", &["c"])])];
+        let digest = wanted_digest(&matches, &settings);
         for same in [
             vec![role(&[("orgs", &["c"]), ("groups", &["b", "a"])])],
             vec![
@@ -97,7 +113,7 @@ mod tests {
                 role(&[("groups", &["a", "b"])]),
             ],
         ] {
-            assert_eq!(wanted_digest(&same), digest, "{same:?}");
+            assert_eq!(wanted_digest(&same, &settings), digest, "{same:?}");
         }
         for other in [
             vec![],
@@ -107,8 +123,27 @@ mod tests {
             vec![role(&[("groups", &["a", "b", "orgs", "c"])])],
             vec![role(&[("groups", &[]), ("a", &["b"]), ("orgs", &["c"])])],
         ] {
-            assert_ne!(wanted_digest(&other), digest, "{other:?}");
+            assert_ne!(wanted_digest(&other, &settings), digest, "{other:?}");
         }
+    }
+
+    #[test]
+    fn other_people_who_may_log_in_have_another_digest() {
+        let mut settings = settings().provider;
+        let mut digests = BTreeSet::from([wanted_digest(&[], &settings)]);
+        settings.trust_email = true;
+        digests.insert(wanted_digest(&[], &settings));
+        for domain in ["example.com", "example.org"] {
+            let domain = domain.to_owned();
+            settings.kind = ProviderKind::Google { domain };
+            digests.insert(wanted_digest(&[], &settings));
+        }
+        for orgs in [vec!["acme"], vec!["acme", "other"], vec!["acmeother"]] {
+            let orgs = orgs.into_iter().map(str::to_owned).collect();
+            settings.kind = ProviderKind::GitHub { orgs };
+            digests.insert(wanted_digest(&[], &settings));
+        }
+        assert_eq!(digests.len(), 7);
     }
 
     #[test]

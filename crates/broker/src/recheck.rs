@@ -98,7 +98,7 @@ async fn ask_in_task(broker: Arc<Broker>, mark: PrincipalKey) -> (PrincipalKey, 
 /// if roles need other facts now.
 fn due_people(broker: &Broker) -> HashSet<PrincipalKey> {
     let now = Timestamp::now();
-    let wanted = wanted_digest(&broker.matches());
+    let wanted = wanted_digest(&broker.matches(), &broker.settings.provider);
     let recheck = broker.settings.recheck;
     let mut due = HashSet::new();
     for login in broker.store.logins() {

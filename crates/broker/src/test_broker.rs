@@ -100,7 +100,7 @@ pub(crate) fn proven() -> ProvenPerson {
             ..PersonFacts::default()
         },
         token: None,
-        wanted: crate::person_facts::wanted_digest(&[staff()]),
+        wanted: crate::person_facts::wanted_digest(&[staff()], &settings().provider),
     }
 }
 

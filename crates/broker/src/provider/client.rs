@@ -70,7 +70,7 @@ impl ProviderClient {
     ) -> Arc<Self> {
         let provider = settings.provider.clone();
         let issuer = Url::parse(&provider.issuer).expect("the config has checked the issuer");
-        let wanted = WantedFacts::new(Arc::from([]), &provider.issuer);
+        let wanted = WantedFacts::new(Arc::from([]), &provider);
         Arc::new(ProviderClient {
             redirect: format!("{}{CALLBACK}", settings.issuer()),
             http: ProviderHttp::new(issuer, rules, metrics),
@@ -84,7 +84,7 @@ impl ProviderClient {
 
     /// Replaces the roles, which say what is kept of a person.
     pub(crate) fn replace_roles(&self, matches: Arc<[RoleMatch]>) {
-        let wanted = WantedFacts::new(matches, &self.settings.issuer);
+        let wanted = WantedFacts::new(matches, &self.settings);
         self.wanted.store(Arc::new(wanted));
     }
 

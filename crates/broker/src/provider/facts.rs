@@ -33,8 +33,9 @@ pub(crate) struct PersonClaims {
 }
 
 impl WantedFacts {
-    /// Finds out what these roles ask for people of an issuer.
-    pub(crate) fn new(matches: Arc<[RoleMatch]>, issuer: &str) -> Self {
+    /// Finds out what these roles ask for people of a company's login.
+    pub(crate) fn new(matches: Arc<[RoleMatch]>, settings: &ProviderSettings) -> Self {
+        let issuer = settings.issuer.as_str();
         let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for role in matches.iter().filter(|role| role.issuer == issuer) {
             for (path, texts) in &role.claims {
@@ -43,7 +44,7 @@ impl WantedFacts {
             }
         }
         WantedFacts {
-            digest: wanted_digest(&matches),
+            digest: wanted_digest(&matches, settings),
             matches,
             issuer: issuer.to_owned(),
             values,
@@ -205,7 +206,8 @@ mod tests {
             claims: [("secrets".to_owned(), vec!["x".to_owned()])].into(),
             ..role.clone()
         };
-        WantedFacts::new(vec![role, foreign].into(), ISSUER)
+        let settings = settings(ProviderKind::Issuer, false);
+        WantedFacts::new(vec![role, foreign].into(), &settings)
     }
 
     fn claims(id: &str, userinfo: Option<&str>) -> PersonClaims {
