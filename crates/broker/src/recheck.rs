@@ -40,7 +40,7 @@ pub async fn recheck_forever(broker: Arc<Broker>) {
         }
         tokio::select! {
             () = tokio::time::sleep(ROUND_INTERVAL) => {}
-            () = broker.roles_changed.notified() => {}
+            () = broker.roles_changed.notified() => take_all_roles(&broker),
         }
     }
 }
@@ -190,6 +190,15 @@ async fn take_answer(
     Ok(())
 }
 
+/// Gives everybody the roles of now. Whoever only listens makes no request that would.
+fn take_all_roles(broker: &Broker) {
+    let logins = broker.store.logins();
+    let marks: HashSet<PrincipalKey> = logins.iter().map(|login| login.row.mark).collect();
+    for mark in &marks {
+        take_roles(broker, mark);
+    }
+}
+
 /// Gives a person the roles of now, also in what is open.
 fn take_roles(broker: &Broker, mark: &PrincipalKey) {
     let Some(person) = broker.store.person(mark) else {
@@ -213,6 +222,7 @@ fn take_roles(broker: &Broker, mark: &PrincipalKey) {
 mod tests {
     use futures_util::FutureExt as _;
     use moongate_access::auth::{Person, RoleMatch};
+    use moongate_model::Principal;
     use moongate_oauth::SecretText;
     use moongate_telemetry::ProviderOutcome;
     use moongate_tokens::PEOPLE;
@@ -311,20 +321,44 @@ mod tests {
         assert_eq!(test.broker.store.person(&mark), Some(before));
     }
 
+    /// Lets a person with the role "staff" come.
+    fn meet(test: &TestBroker, mark: PrincipalKey) -> Arc<Principal> {
+        let principals = &test.principals;
+        let ann = Person {
+            key: mark,
+            name: "ann",
+            secret: test.broker.person_key.secret_of(&mark),
+            role: principals.role_sets().intern(&["staff"]).unwrap(),
+            expires: None,
+        };
+        principals.meet(PEOPLE, ann).unwrap()
+    }
+
+    #[tokio::test]
+    async fn other_roles_of_a_reload_hold_for_what_is_open() {
+        let (test, mark) = broker_of(10, with_token).await;
+        let ann = meet(&test, mark);
+        let before = ann.role();
+        let other = RoleMatch {
+            role: "readers".to_owned(),
+            ..staff()
+        };
+        test.broker.replace_roles(vec![other]);
+        take_all_roles(&test.broker);
+        assert_ne!(ann.role(), before);
+        assert!(test.principals.admits(&ann));
+        test.broker.replace_roles(Vec::new());
+        take_all_roles(&test.broker);
+        assert!(!test.principals.admits(&ann));
+        assert_eq!(test.broker.people().len(), 1);
+    }
+
     #[tokio::test]
     async fn new_claims_hold_at_once_and_missing_ones_are_gone() {
         let (test, mark) = broker_of(3700, with_token).await;
         let principals = &test.principals;
-        let role = principals.role_sets().intern(&["staff"]).unwrap();
-        let secret = test.broker.person_key.secret_of(&mark);
-        let ann = Person {
-            key: mark,
-            name: "ann",
-            secret,
-            role,
-            expires: None,
-        };
-        let ann = principals.meet(PEOPLE, ann).unwrap();
+        let ann = meet(&test, mark);
+        let role = ann.role();
         let before = test.broker.store.person(&mark).unwrap();
         let mut without = proven();
         without.facts.claims.clear();
