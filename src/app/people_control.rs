@@ -13,8 +13,8 @@ use moongate_broker::{Broker, EndOutcome, LoginId, PersonLogin};
 use crate::app::reload::ReloadTargets;
 
 /// Message about an end that a restart would undo.
-const IN_MEMORY: &str = "The login ended, but the disk could not be written: revoke it again, or \
-                         it comes back with a restart.";
+const IN_MEMORY: &str = "The login ended, but the disk could not be written yet. The gateway goes \
+                         on trying. If it restarts before that, revoke the login again.";
 
 /// Logins of people at a running gateway.
 pub(super) struct GatewayPeople {
