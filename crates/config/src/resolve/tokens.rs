@@ -59,6 +59,7 @@ impl PlanResolver<'_> {
         let mut issuers: Vec<TokenIssuer> = Vec::new();
         for (i, settings) in jwt.iter().enumerate() {
             let path = path.item(i);
+            self.check_audience(file.auth.oauth.as_ref(), settings, &path.key("audience"));
             let Some(issuer) = self.token_issuer(settings, &path) else {
                 continue;
             };
@@ -128,6 +129,29 @@ impl PlanResolver<'_> {
             jwks_url: jwks_url?,
             scope: settings.scope.clone(),
         })
+    }
+
+    /// Refuses the company login's client as an audience: ID tokens are for it, and other programs
+    /// may get hold of those.
+    fn check_audience(
+        &mut self,
+        login: Option<&OAuthLogin>,
+        settings: &JwtIssuer,
+        path: &ConfigPath,
+    ) {
+        let client = login.and_then(|login| login.client_id.as_deref());
+        let Some(client) = client.map(str::trim).filter(|client| !client.is_empty()) else {
+            return;
+        };
+        let mut audiences = settings.audience.iter().flatten();
+        if let Some(i) = audiences.position(|audience| audience.trim() == client) {
+            let path = path.item(i);
+            let message = format!(
+                "`{path}` is `auth.oauth.client_id`, so ID tokens of logins would be access tokens"
+            );
+            let fix = "register an API of its own at the issuer, and write its audience";
+            self.error(ProblemKind::Conflict, &path, message, fix);
+        }
     }
 
     fn token_issuer_name(&mut self, settings: &JwtIssuer, path: &ConfigPath) -> Option<String> {

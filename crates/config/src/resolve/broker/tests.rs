@@ -346,6 +346,20 @@ fn a_role_that_a_provider_cannot_confirm_is_refused() {
 }
 
 #[test]
+fn the_client_of_the_login_is_no_audience_of_access_tokens() {
+    let jwt = |audience: &str| {
+        format!(
+            "{}[[auth.jwt]]\nissuer = \"https://login.example.com/realms/a\"\n\
+             jwks_url = \"https://login.example.com/keys\"\naudience = [\"api\", \"{audience}\"]\n",
+            keycloak()
+        )
+    };
+    assert_eq!(plan_of(&jwt("other")).auth.tokens.unwrap().issuers.len(), 1);
+    let beginning = "`auth.jwt[0].audience[1]` is `auth.oauth.client_id`";
+    assert_refused(&jwt("moongate"), beginning);
+}
+
+#[test]
 fn roles_for_tokens_name_their_issuer_next_to_a_login() {
     let jwt = "[[auth.jwt]]\nissuer = \"https://tokens.example.com\"\n\
                jwks_url = \"https://tokens.example.com/keys\"\n";
