@@ -227,6 +227,9 @@ impl GatewayApp {
         let downstream = targets.listener_state.load().downstream.clone();
         // Before the drain: a process that takes over already has clients.
         downstream.sessions.persist_all();
+        if let Some(broker) = &targets.broker {
+            broker.settle().await;
+        }
         // Closed before the drain: the next process may be waiting for the lock on the file.
         self.store.close().await;
         self.tasks.join().await;

@@ -16,6 +16,7 @@ use moongate_telemetry::Metrics;
 use moongate_tokens::{PersonKey, ResourceNames, roles_of};
 use moongate_transport::fetcher::FetchRules;
 use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
 
 use crate::clients::Clients;
 use crate::code_table::CodeTable;
@@ -36,6 +37,9 @@ use crate::transactions::Transactions;
 
 /// Time that people keep their logins while the company's login is down.
 const RECHECK_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Longest wait for the company's login when the gateway stops.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Parts that a broker is made of.
 pub struct BrokerParts {
@@ -76,6 +80,8 @@ pub struct Broker {
     pub(crate) principals: Arc<PrincipalTable>,
     /// Renewals at the company's login that run now.
     pub(crate) renewals: RenewalLocks,
+    /// Work that would lose a token if the store closed before its end.
+    pub(crate) unsettled: TaskTracker,
     /// Notified when other roles are in use.
     pub(crate) roles_changed: Notify,
     matches: ArcSwap<Vec<RoleMatch>>,
@@ -109,6 +115,7 @@ impl Broker {
             forms: ConsentForms::new(&secrets),
             person_key: PersonKey::new(&person_secret),
             renewals: RenewalLocks::default(),
+            unsettled: TaskTracker::new(),
             roles_changed: Notify::new(),
             matches: ArcSwap::from_pointee(matches),
             settings,
@@ -197,6 +204,17 @@ impl Broker {
     /// Ends a login, as an operator asked.
     pub async fn revoke(&self, id: LoginId) -> EndOutcome {
         self.store.end(id, EndCause::Operator).await
+    }
+
+    /// Waits for renewals and logins that are under way, before the store closes. What they get from
+    /// the company's login is good once, and lost if nobody stores it. A login that does not answer
+    /// is not waited for to its end.
+    pub async fn settle(&self) {
+        self.unsettled.close();
+        let settling = tokio::time::timeout(SETTLE_TIMEOUT, self.unsettled.wait());
+        if settling.await.is_err() {
+            tracing::warn!("stopped without an answer of the company's login");
+        }
     }
 
     /// Returns true if a Host value names the host of the public URL, at whatever port.

@@ -57,6 +57,7 @@ pub(crate) async fn exchange_code(
         }
         CodeState::Unknown => return Err(INVALID_GRANT),
     }
+    let _unsettled = broker.unsettled.token();
     let Some(grant) = broker.codes.take(code) else {
         // Another request was faster, so this one is a replay.
         end_replayed(broker, client, code, None).await;

@@ -123,6 +123,7 @@ fn due_people(broker: &Broker) -> HashSet<PrincipalKey> {
 /// Asks the company's login about a person, and takes over what it says. Ends all logins of
 /// somebody whom it does not know any more.
 pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result<(), RenewFault> {
+    let _unsettled = broker.unsettled.token();
     let began = Timestamp::now();
     let waited_since = Instant::now();
     let lock = broker.renewals.acquire(mark).await;
@@ -386,6 +387,30 @@ mod tests {
         assert_eq!(taken, Ok(()));
         let after = test.broker.store.person(&live.row.mark).unwrap();
         assert_eq!(after.token, newer.token);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_waits_for_renewals_but_not_for_ever() {
+        for is_answered in [true, false] {
+            let (test, mark) = broker_of(3700, with_token).await;
+            let mut running = test.broker.renewals.acquire(&mark).await.unwrap();
+            let renewing = tokio::spawn(ask_in_task(test.broker.clone(), mark));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            // The end of the round leaves what was asked under way.
+            renewing.abort();
+            let broker = test.broker.clone();
+            let settling = tokio::spawn(async move { broker.settle().await });
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(!settling.is_finished());
+            if is_answered {
+                *running = Some(Instant::now());
+                drop(running);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            } else {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
+            assert!(settling.is_finished(), "{is_answered}");
+        }
     }
 
     #[tokio::test]
