@@ -75,12 +75,21 @@ async fn ask_about_due(broker: &Arc<Broker>, pauses: &mut RetryPauses) {
         .filter(|mark| !pauses.contains_key(mark))
         .map(|mark| ask_in_task(broker.clone(), mark))
         .collect();
-    let asked: Vec<_> = stream::iter(asking)
-        .buffer_unordered(QUESTIONS_MAX)
-        .collect()
-        .await;
-    let down = asked.into_iter().filter(|(_, has_answer)| !has_answer);
-    pauses.extend(down.map(|(mark, _)| (mark, now + RETRY_PAUSE)));
+    let mut asking = stream::iter(asking).buffer_unordered(QUESTIONS_MAX);
+    let mut failures = 0;
+    while let Some((mark, has_answer)) = asking.next().await {
+        if has_answer {
+            failures = 0;
+            continue;
+        }
+        pauses.insert(mark, Instant::now() + RETRY_PAUSE);
+        failures += 1;
+        if failures >= QUESTIONS_MAX {
+            // The provider is down. Each of the others would wait for it in vain, and what else a
+            // round does would wait for them.
+            return;
+        }
+    }
 }
 
 /// Asks about a person in a separate task, because an answer may have the provider's only new
@@ -229,6 +238,7 @@ mod tests {
     use moongate_tokens::PEOPLE;
 
     use super::*;
+    use crate::login_row::LoginRow;
     use crate::test_broker::{TestBroker, proven, staff};
 
     /// Returns a broker with one login, whose person was asked about so many seconds ago.
@@ -259,6 +269,39 @@ mod tests {
         assert!(due_people(&test.broker).is_empty());
         let (test, _) = broker_of(3700, |_| {}).await;
         assert!(due_people(&test.broker).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_round_ends_after_a_few_questions_without_an_answer() {
+        let test = TestBroker::in_memory();
+        let live = test.login(|_| {}).await;
+        for n in 0..20 {
+            let mut person = test.person();
+            person.subject = format!("person {n}");
+            person.checked = Timestamp::now() - Duration::from_secs(3700);
+            with_token(&mut person);
+            let mark = person.mark();
+            let login = LoginRow {
+                mark,
+                ..live.row.clone()
+            };
+            test.broker.store.start(login, person).await.unwrap();
+        }
+        assert_eq!(due_people(&test.broker).len(), 20);
+        // No renewal gets a lock, so there is no answer for anybody.
+        let mut locks = Vec::new();
+        for n in 0..u128::MAX {
+            let Some(lock) = test.broker.renewals.acquire(&n.to_be_bytes()).await else {
+                break;
+            };
+            locks.push(lock);
+        }
+        let mut pauses = RetryPauses::new();
+        ask_about_due(&test.broker, &mut pauses).await;
+        assert_eq!(pauses.len(), QUESTIONS_MAX);
+        // The next round goes on with others.
+        ask_about_due(&test.broker, &mut pauses).await;
+        assert_eq!(pauses.len(), 2 * QUESTIONS_MAX);
     }
 
     #[tokio::test]
