@@ -31,7 +31,10 @@ pub(crate) async fn show_consent(State(broker): State<Arc<Broker>>, request: Req
     let peer = peer_of(&request);
     // The body is dropped, because nothing may share it with another thread.
     let head = request.into_parts().0;
-    if let Err(refusal) = check_rate(&broker, peer).and_then(|()| check_page_load(&head.headers)) {
+    // The page of another site can load this one as an image, as often as it likes. That must not
+    // use up what the people behind this address have.
+    let checked = check_page_load(&head.headers).and_then(|()| check_rate(&broker, peer));
+    if let Err(refusal) = checked {
         return refusal;
     }
     if let Err(refusal) = check_store(&broker).await {
@@ -157,6 +160,18 @@ pub(crate) mod tests {
         assert!(!response.headers().contains_key(header::LOCATION));
         assert!(!response.headers().contains_key(header::REFRESH));
         assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
+    }
+
+    #[tokio::test]
+    async fn what_another_site_loads_as_an_image_uses_no_rate_up() {
+        let test = TestBroker::in_memory();
+        let client = register(&test.broker, REDIRECT);
+        for _ in 0..100 {
+            let image = [("sec-fetch-dest", "image")];
+            let response = get(&test.broker, &query(&client, "", None), &image).await;
+            assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        }
+        open_page(&test.broker, &client).await;
     }
 
     #[tokio::test]

@@ -30,9 +30,10 @@ const NOT_COUNTED: &str = "Nothing was approved";
 /// Handles `POST /authorize`: takes the answer.
 pub(crate) async fn take_consent(State(broker): State<Arc<Broker>>, request: Request) -> Response {
     let peer = peer_of(&request);
-    let checked = check_rate(&broker, peer)
-        .and_then(|()| check_page_load(request.headers()))
-        .and_then(|()| check_origin(&broker.issuer, request.headers()));
+    // The rate comes last: the page of another site must not use it up.
+    let checked = check_page_load(request.headers())
+        .and_then(|()| check_origin(&broker.issuer, request.headers()))
+        .and_then(|()| check_rate(&broker, peer));
     if let Err(refusal) = checked {
         return refusal;
     }
@@ -182,6 +183,17 @@ pub(crate) mod tests {
         pairs
             .find(|pair| pair.starts_with("__Host-moongate-login-") && !pair.ends_with('='))
             .map(str::to_owned)
+    }
+
+    #[tokio::test]
+    async fn forms_of_another_site_use_no_rate_up() {
+        let broker = github_broker();
+        let client = register(&broker, REDIRECT);
+        for _ in 0..100 {
+            let response = post(&broker, "answer=yes", &[("origin", "https://evil.test")]).await;
+            assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        }
+        open_page(&broker, &client).await;
     }
 
     #[tokio::test]
