@@ -33,6 +33,10 @@ const NEVER: [&str; 16] = [
     "wss",
 ];
 
+/// Parameters of an answer. One in the address itself would come first, and many clients read the
+/// first of two.
+const ANSWER_NAMES: [&str; 4] = ["code", "state", "iss", "error"];
+
 /// Kind of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RedirectKind {
@@ -150,7 +154,8 @@ impl RedirectRules {
 }
 
 /// Parses an address that is written as every program reads it. `None` for others, such as one with
-/// a host in another notation, a tab, a backslash, a user or a fragment.
+/// a host in another notation, a tab, a backslash, a user or a fragment. Also `None` for one that
+/// has a part of an answer.
 fn parse_exact(address: &str) -> Option<Url> {
     let is_visible = address.bytes().all(|byte| byte.is_ascii_graphic());
     if address.len() > LENGTH_MAX || !is_visible {
@@ -161,7 +166,10 @@ fn parse_exact(address: &str) -> Option<Url> {
     // A web address without a path has the path `/`.
     let written = url.as_str();
     let is_exact = written == address || written.strip_suffix('/') == Some(address);
-    (is_plain && url.fragment().is_none() && is_exact).then_some(url)
+    let has_answer = url
+        .query_pairs()
+        .any(|(name, _)| ANSWER_NAMES.contains(&&*name));
+    (is_plain && !has_answer && url.fragment().is_none() && is_exact).then_some(url)
 }
 
 /// Returns true if a client has registered an address. On loopback the port is free, even if one is

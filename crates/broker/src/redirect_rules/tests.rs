@@ -82,6 +82,27 @@ fn addresses_that_are_read_in_two_ways_are_malformed() {
 }
 
 #[test]
+fn no_address_has_a_part_of_its_answer() {
+    for address in [
+        "https://claude.ai/cb?code=1",
+        "https://claude.ai/cb?x=1&state=2",
+        "https://claude.ai/cb?st%61te",
+        "https://claude.ai/cb?&iss=https://evil.test",
+        "http://127.0.0.1/cb?error=x",
+        "cursor://a/cb?code=1",
+    ] {
+        let fault = rules().check(address).unwrap_err();
+        assert_eq!(fault, RedirectFault::Malformed, "{address}");
+    }
+    for address in [
+        "https://claude.ai/cb?codes=1",
+        "https://claude.ai/cb?x=code",
+    ] {
+        assert!(rules().check(address).is_ok(), "{address}");
+    }
+}
+
+#[test]
 fn schemes_that_a_browser_runs_are_refused_whatever_the_config_says() {
     for (address, scheme) in [
         ("javascript:alert(1)", "javascript"),
