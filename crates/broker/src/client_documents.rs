@@ -114,7 +114,8 @@ impl ClientDocuments {
         self.find_kept(id).unwrap_or(Err(ClientFault::Busy))
     }
 
-    fn find_kept(&self, id: &str) -> Option<FoundClient> {
+    /// Finds the client of a document without a fetch.
+    pub(crate) fn find_kept(&self, id: &str) -> Option<FoundClient> {
         self.held.lock().find(id, Instant::now())
     }
 

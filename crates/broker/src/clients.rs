@@ -11,6 +11,7 @@ use moongate_access::auth::{BrokerSettings, ClientKinds};
 use moongate_telemetry::{BrokerLimit, Metrics};
 use moongate_tokens::{AssertionUse, verify_assertion};
 use moongate_transport::fetcher::FetchRules;
+use url::Url;
 
 use crate::assertion_ids::{AssertionIds, IdUse};
 use crate::client_authentication::read_client;
@@ -21,9 +22,11 @@ use crate::client_record::{ClientProof, ClientRecord};
 use crate::client_registration::{ID_PREFIX, RegisteredClient, open_client, register_client};
 use crate::document_metadata::parse_document_id;
 use crate::form_fields::FormFields;
+use crate::login_row::{ClientMark, client_mark};
 use crate::login_store::LoginStore;
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::redirect_rules::RedirectRules;
+use crate::token_reply::INVALID_GRANT;
 
 /// Error for an assertion that is missing or not good. The same for every cause.
 const NOT_PROVED: OAuthError = OAuthError::new(
@@ -85,6 +88,22 @@ impl Clients {
         if id.starts_with(ID_PREFIX) {
             return self.find_registered(id);
         }
+        self.documents.find(&self.document_url(id)?).await
+    }
+
+    /// Finds the client of an id without a fetch. `None`: only a fetch would show it.
+    fn find_known(&self, id: &str) -> Option<Result<Arc<ClientRecord>, ClientFault>> {
+        if id.starts_with(ID_PREFIX) {
+            return Some(self.find_registered(id));
+        }
+        match self.document_url(id) {
+            Ok(url) => self.documents.find_kept(url.as_str()),
+            Err(fault) => Some(Err(fault)),
+        }
+    }
+
+    /// Returns the address of the document that an id names.
+    fn document_url(&self, id: &str) -> Result<Url, ClientFault> {
         let url = parse_document_id(id, &self.fetch_rules).filter(|_| self.kinds.documents);
         let url = url.ok_or(ClientFault::Unknown)?;
         let host = url.host_str().unwrap_or_default();
@@ -92,7 +111,7 @@ impl Clients {
             let host = host.to_owned();
             return Err(ClientFault::NotAllowed { host });
         }
-        self.documents.find(&url).await
+        Ok(url)
     }
 
     fn find_registered(&self, id: &str) -> Result<Arc<ClientRecord>, ClientFault> {
@@ -113,14 +132,22 @@ impl Clients {
         register_client(body, &self.redirects, &seal)
     }
 
-    /// Finds the client of a request to `/token` or `/revoke`, and has it prove itself.
+    /// Finds the client of a request to `/token` or `/revoke`, and has it prove itself. `holder` is
+    /// the client that has the grant in the request. For another one nothing is fetched.
     pub(crate) async fn authenticate(
         &self,
         headers: &HeaderMap,
         form: &FormFields,
+        holder: Option<&ClientMark>,
     ) -> Result<Arc<ClientRecord>, OAuthError> {
         let sent = read_client(headers, form)?;
-        let found = self.find(&sent.id).await;
+        // Whoever has no grant could name any address at an allowed host. These fetches would take
+        // the room of clients that renew.
+        let found = if holder == Some(&client_mark(&sent.id)) {
+            self.find(&sent.id).await
+        } else {
+            self.find_known(&sent.id).ok_or(INVALID_GRANT)?
+        };
         let client = found.map_err(|fault| fault.error())?;
         match (&client.proof, sent.assertion) {
             (ClientProof::None, None) => {}
@@ -170,10 +197,12 @@ mod tests {
     use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use futures_util::FutureExt as _;
     use moongate_access::auth::PrincipalTable;
     use moongate_oauth::RootSecrets;
     use moongate_session::store::StateStore;
     use moongate_tokens::JwkSet;
+    use tokio::net::TcpListener;
 
     use crate::client_record::ClientOrigin;
     use crate::test_broker::settings;
@@ -181,6 +210,10 @@ mod tests {
     use super::*;
 
     fn clients_of(settings: &BrokerSettings) -> Clients {
+        clients_by(settings, &FetchRules::default())
+    }
+
+    fn clients_by(settings: &BrokerSettings, rules: &FetchRules) -> Clients {
         let metrics = Arc::new(Metrics::new());
         let store = LoginStore::new(
             StateStore::memory(),
@@ -188,7 +221,7 @@ mod tests {
             Arc::new(PrincipalTable::default()),
             metrics.clone(),
         );
-        Clients::new(settings, &FetchRules::default(), store, metrics)
+        Clients::new(settings, rules, store, metrics)
     }
 
     fn clients() -> Clients {
@@ -263,13 +296,43 @@ mod tests {
         let id = register(&clients);
         let headers = HeaderMap::new();
         let form = FormFields::of_query(&format!("client_id={id}")).unwrap();
-        let client = clients.authenticate(&headers, &form).await.unwrap();
+        let client = clients.authenticate(&headers, &form, None).await;
+        let client = client.unwrap();
         assert_eq!(client.id, id);
         assert_eq!(client.name, "shape");
         assert_eq!(client.origin, ClientOrigin::Registered);
         let form = FormFields::of_query("client_id=mgc_x").unwrap();
-        let refused = clients.authenticate(&headers, &form).await.unwrap_err();
-        assert_eq!(refused.code, OAuthCode::InvalidClient);
+        let refused = clients.authenticate(&headers, &form, None).await;
+        assert_eq!(refused.unwrap_err().code, OAuthCode::InvalidClient);
+    }
+
+    #[tokio::test]
+    async fn only_the_holder_of_a_grant_has_a_document_fetched_at_the_token_endpoint() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let id = format!("http://{}/client.json", listener.local_addr().unwrap());
+        let host = "127.0.0.1".to_owned();
+        let rules = FetchRules {
+            hosts: vec![host.clone()],
+            ..FetchRules::default()
+        };
+        let allowing = BrokerSettings {
+            allow_clients: vec![host],
+            ..settings()
+        };
+        let clients = clients_by(&allowing, &rules);
+        clients.store.restore(None).unwrap();
+        let headers = HeaderMap::new();
+        let form = FormFields::of_query(&format!("client_id={id}")).unwrap();
+        for holder in [None, Some(client_mark("mgc_1"))] {
+            let refused = clients.authenticate(&headers, &form, holder.as_ref());
+            assert_eq!(refused.await.unwrap_err(), INVALID_GRANT);
+        }
+        assert!(listener.accept().now_or_never().is_none());
+        let own = client_mark(&id);
+        tokio::select! {
+            asked = listener.accept() => assert!(asked.is_ok()),
+            _ = clients.authenticate(&headers, &form, Some(&own)) => panic!("nothing was asked"),
+        }
     }
 
     /// Returns the key set of a pair.

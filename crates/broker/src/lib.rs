@@ -30,6 +30,7 @@ mod end_cause;
 mod error_page;
 mod fault_page;
 mod form_fields;
+mod grant_owner;
 mod host_check;
 mod login_cookies;
 mod login_id;

@@ -13,8 +13,9 @@ use http::{HeaderValue, header};
 use crate::broker::Broker;
 use crate::client_record::ClientRecord;
 use crate::end_cause::{EndCause, EndOutcome};
-use crate::login_id::LoginId;
+use crate::grant_owner::login_of;
 use crate::oauth_error::{OAuthCode, OAuthError};
+use crate::token_reply::INVALID_GRANT;
 use crate::token_route::{BROKEN, read_form};
 
 /// Error for a request without a token.
@@ -34,6 +35,8 @@ pub(crate) async fn revoke(State(broker): State<Arc<Broker>>, request: Request) 
     });
     match ending.await.unwrap_or(Err(BROKEN)) {
         Ok(()) => done(),
+        // RFC 7009, section 2.2: "invalid tokens do not cause an error response".
+        Err(error) if error == INVALID_GRANT => done(),
         Err(error) => error.response(),
     }
 }
@@ -49,12 +52,6 @@ async fn end_login(broker: &Broker, client: &ClientRecord, token: &str) -> Resul
         EndOutcome::Synced | EndOutcome::Unknown => Ok(()),
         EndOutcome::InMemory => Err(NOT_ON_DISK),
     }
-}
-
-fn login_of(broker: &Broker, token: &str) -> Option<LoginId> {
-    let seals = &broker.seals;
-    let refresh = seals.open_refresh(token).map(|claims| claims.login);
-    refresh.or_else(|| seals.open_access(token).map(|claims| claims.login))
 }
 
 fn done() -> Response {

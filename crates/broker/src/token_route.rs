@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::client_record::ClientRecord;
 use crate::code_exchange::exchange_code;
 use crate::form_fields::{FormFault, FormFields};
+use crate::grant_owner::owner_of;
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::refresh_exchange::refresh;
 use crate::request_rates::{RatedRoute, peer_of};
@@ -74,7 +75,11 @@ pub(crate) async fn read_form(
     if !broker.store.ready(READY_PATIENCE).await {
         return Err(NOT_READY);
     }
-    let client = broker.clients.authenticate(&head.headers, &form).await?;
+    let holder = owner_of(broker, &form).map(|owner| owner.client);
+    let client = broker
+        .clients
+        .authenticate(&head.headers, &form, holder.as_ref())
+        .await?;
     if !broker.rates.admit_client(&client.mark()) {
         return Err(TOO_MANY);
     }
