@@ -1,7 +1,7 @@
 //! Rates of the routes that anybody may call.
 //!
-//! Owns the buckets of routes, peers and clients. Does not answer. Invariant: one peer does not use
-//! up the share of all, and none of these buckets slows `/mcp`.
+//! Owns the buckets of routes, peers, clients and logins. Does not answer. Invariant: one peer does
+//! not use up the share of all, nobody that of a login, and none of these buckets slows `/mcp`.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,34 +15,38 @@ use moongate_listener::PeerAddress;
 use moongate_telemetry::{BrokerLimit, Metrics};
 use parking_lot::Mutex;
 
+use crate::grant_owner::GrantOwner;
+use crate::login_id::LoginId;
 use crate::login_row::ClientMark;
 
-/// Requests a minute of one client at `/token`.
+/// Requests a minute of one login at `/token`. A client's processes may all come at once.
+const LOGIN_RATE: u32 = 60;
+/// Requests a minute of one client at `/token`, for all of its logins.
 const CLIENT_RATE: u32 = 600;
 /// Maximum number of peers with a bucket.
 const PEERS_MAX: usize = 1_000;
 /// Maximum number of clients with a bucket.
 const CLIENTS_MAX: usize = 10_000;
+/// Maximum number of logins with a bucket.
+const LOGINS_MAX: usize = 10_000;
+/// Word for metrics of `/token` and `/revoke`.
+const TOKEN_WORD: &str = "token";
 
-/// Route with a rate.
+/// Route with a rate for each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RatedRoute {
     /// `/register`.
     Register,
     /// `/authorize`, both of its methods.
     Authorize,
-    /// `/token` and `/revoke`.
-    Token,
 }
 
 impl RatedRoute {
-    /// Returns the requests a minute of one peer. `None`: `/token` counts by client, because many
-    /// people may be behind one address.
-    fn peer_rate(self) -> Option<u32> {
+    /// Returns the requests a minute of one peer.
+    fn peer_rate(self) -> u32 {
         match self {
-            RatedRoute::Register => Some(30),
-            RatedRoute::Authorize => Some(60),
-            RatedRoute::Token => None,
+            RatedRoute::Register => 30,
+            RatedRoute::Authorize => 60,
         }
     }
 
@@ -51,7 +55,6 @@ impl RatedRoute {
         match self {
             RatedRoute::Register => "register",
             RatedRoute::Authorize => "authorize",
-            RatedRoute::Token => "token",
         }
     }
 }
@@ -90,6 +93,7 @@ pub(crate) struct RequestRates {
     token: TokenBucket,
     peers: Buckets<(RatedRoute, Option<IpAddr>)>,
     clients: Buckets<ClientMark>,
+    logins: Buckets<LoginId>,
     metrics: Arc<Metrics>,
 }
 
@@ -107,6 +111,7 @@ impl RequestRates {
             token: bucket(6_000),
             peers: Buckets::new(PEERS_MAX),
             clients: Buckets::new(CLIENTS_MAX),
+            logins: Buckets::new(LOGINS_MAX),
             metrics,
         }
     }
@@ -115,16 +120,14 @@ impl RequestRates {
     /// and one bucket.
     pub(crate) fn admit(&self, route: RatedRoute, peer: Option<IpAddr>) -> bool {
         // The peer's bucket comes first, so that its refused requests cost nobody else anything.
-        if let Some(count) = route.peer_rate()
-            && !self.peers.take((route, peer.map(network_of)), count)
-        {
+        let key = (route, peer.map(network_of));
+        if !self.peers.take(key, route.peer_rate()) {
             self.refuse("peers");
             return false;
         }
         let bucket = match route {
             RatedRoute::Register => &self.register,
             RatedRoute::Authorize => &self.authorize,
-            RatedRoute::Token => &self.token,
         };
         let is_admitted = bucket.take(1).is_ok();
         if !is_admitted {
@@ -133,11 +136,19 @@ impl RequestRates {
         is_admitted
     }
 
-    /// Takes a request of a client at `/token`. Returns false if there were too many.
-    pub(crate) fn admit_client(&self, client: &ClientMark) -> bool {
-        let is_admitted = self.clients.take(*client, CLIENT_RATE);
+    /// Takes a request to `/token` or `/revoke` with a grant. Returns false if there were too many.
+    // Not by peer, because many people may be behind one address. Not without a grant either: the
+    // ids of clients are public, so anybody could use up what their logins need.
+    pub(crate) fn admit_owner(&self, owner: &GrantOwner) -> bool {
+        // The narrowest comes first, so that the refused requests of a login cost no other one
+        // anything.
+        let is_admitted = owner
+            .login
+            .is_none_or(|login| self.logins.take(login, LOGIN_RATE))
+            && self.clients.take(owner.client, CLIENT_RATE)
+            && self.token.take(1).is_ok();
         if !is_admitted {
-            self.refuse(RatedRoute::Token.word());
+            self.refuse(TOKEN_WORD);
         }
         is_admitted
     }
@@ -210,13 +221,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tokens_count_by_client_and_not_by_peer() {
+    async fn tokens_count_by_login_and_client() {
         let rates = rates();
-        let peer = ip("192.0.2.1");
-        assert_eq!(admitted(&rates, RatedRoute::Token, peer), 1_000);
-        let of_client = (0..1_000).filter(|_| rates.admit_client(&[1; 16])).count();
-        assert_eq!(of_client, 600);
-        assert!(rates.admit_client(&[2; 16]));
+        let owner = |client: u8, login: u8| GrantOwner {
+            client: [client; 16],
+            login: Some(LoginId::of([login; 16])),
+        };
+        let of_login = (0..1_000).filter(|_| rates.admit_owner(&owner(1, 1)));
+        assert_eq!(of_login.count(), 60);
+        assert!(rates.admit_owner(&owner(1, 2)), "another login");
+        let of_client: usize = (3..=255)
+            .map(|login| {
+                (0..10)
+                    .filter(|_| rates.admit_owner(&owner(1, login)))
+                    .count()
+            })
+            .sum();
+        assert_eq!(of_client, 600 - 61);
+        assert!(rates.admit_owner(&owner(2, 2)), "another client");
     }
 
     #[tokio::test(start_paused = true)]

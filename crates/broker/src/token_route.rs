@@ -1,6 +1,6 @@
 //! Route `/token`.
 //!
-//! Owns the order of its steps: rate, form, client, grant. Does not check grants
+//! Owns the order of its steps: form, client, rate, grant. Does not check grants
 //! (`code_exchange.rs`, `refresh_exchange.rs`). Invariant: a client that goes away leaves nothing
 //! half done.
 
@@ -18,7 +18,6 @@ use crate::form_fields::{FormFault, FormFields};
 use crate::grant_owner::owner_of;
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::refresh_exchange::refresh;
-use crate::request_rates::{RatedRoute, peer_of};
 
 /// Longest wait for the logins of an earlier process.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
@@ -67,20 +66,21 @@ pub(crate) async fn read_form(
     broker: &Broker,
     request: Request,
 ) -> Result<(Arc<ClientRecord>, FormFields), OAuthError> {
-    if !broker.rates.admit(RatedRoute::Token, peer_of(&request)) {
-        return Err(TOO_MANY);
-    }
     let read = FormFields::of_body(request).await;
     let (head, form): (Parts, FormFields) = read.map_err(|fault| form_error(&fault))?;
     if !broker.store.ready(READY_PATIENCE).await {
         return Err(NOT_READY);
     }
-    let holder = owner_of(broker, &form).map(|owner| owner.client);
+    let owner = owner_of(broker, &form);
+    let holder = owner.as_ref().map(|owner| &owner.client);
     let client = broker
         .clients
-        .authenticate(&head.headers, &form, holder.as_ref())
+        .authenticate(&head.headers, &form, holder)
         .await?;
-    if !broker.rates.admit_client(&client.mark()) {
+    let is_admitted = owner
+        .filter(|owner| owner.client == client.mark())
+        .is_none_or(|owner| broker.rates.admit_owner(&owner));
+    if !is_admitted {
         return Err(TOO_MANY);
     }
     Ok((client, form))
@@ -109,6 +109,7 @@ mod tests {
     use http::{StatusCode, header};
 
     use super::*;
+    use crate::login_row::client_mark;
     use crate::test_broker::TestBroker;
 
     async fn post(test: &TestBroker, body: &str) -> (StatusCode, String) {
@@ -175,6 +176,36 @@ mod tests {
                 "{answer}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn strangers_who_know_a_client_do_not_keep_it_from_renewals() {
+        let test = TestBroker::in_memory();
+        let id = registered(&test);
+        let live = test.login(|row| row.client = client_mark(&id)).await;
+        let form = format!("client_id={id}&grant_type=refresh_token&refresh_token=");
+        for _ in 0..6_100 {
+            let (status, _) = post(&test, &format!("{form}mgr_x")).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST);
+        }
+        let token = test.refresh_token(&live, 0);
+        let (status, answer) = post(&test, &format!("{form}{token}")).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_login_that_renews_in_a_loop_is_told_to_wait() {
+        let test = TestBroker::in_memory();
+        let id = registered(&test);
+        let live = test.login(|row| row.client = client_mark(&id)).await;
+        let token = test.refresh_token(&live, 0);
+        let form = format!("client_id={id}&grant_type=refresh_token&refresh_token={token}");
+        let mut last = StatusCode::OK;
+        for _ in 0..200 {
+            (last, _) = post(&test, &form).await;
+        }
+        assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+        assert!(!live.ended.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]
