@@ -5,7 +5,6 @@
 //! verifier and the resource are right.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::response::Response;
@@ -17,16 +16,11 @@ use crate::client_record::ClientRecord;
 use crate::code_table::{CodeGrant, CodeState};
 use crate::end_cause::EndCause;
 use crate::form_fields::FormFields;
-use crate::login_id::LoginId;
 use crate::login_row::LoginRow;
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::person_row::PersonRow;
 use crate::token_reply::{INVALID_GRANT, store_error, token_reply};
 
-/// Wait for the login of a code that another request uses at the same moment.
-const START_PATIENCE: Duration = Duration::from_secs(2);
-/// Pause between two checks for that login.
-const START_PAUSE: Duration = Duration::from_millis(50);
 /// Lengths of a PKCE verifier (RFC 7636, section 4.1).
 const VERIFIER_LENGTHS: RangeInclusive<usize> = 43..=128;
 
@@ -51,8 +45,8 @@ pub(crate) async fn exchange_code(
     let verifier = form.get("code_verifier").ok_or(INCOMPLETE)?;
     match broker.codes.state(code) {
         CodeState::Waiting(grant) => check_grant(broker, &grant, client, form, verifier)?,
-        CodeState::Used(login) => {
-            end_replayed(broker, client, code, login).await;
+        CodeState::Used(_) => {
+            end_replayed(broker, client, code).await;
             return Err(INVALID_GRANT);
         }
         CodeState::Unknown => return Err(INVALID_GRANT),
@@ -60,7 +54,7 @@ pub(crate) async fn exchange_code(
     let _unsettled = broker.unsettled.token();
     let Some(grant) = broker.codes.take(code) else {
         // Another request was faster, so this one is a replay.
-        end_replayed(broker, client, code, None).await;
+        end_replayed(broker, client, code).await;
         return Err(INVALID_GRANT);
     };
     let now = Timestamp::now();
@@ -82,7 +76,10 @@ pub(crate) async fn exchange_code(
     // A renewal of the same person must not lose the token that it gets to the row of this login.
     let _lock = broker.renewals.acquire(&row.mark).await;
     let live = broker.store.start(row, person).await.map_err(store_error)?;
-    broker.codes.set_login(code, live.id);
+    if !broker.codes.set_login(code, live.id) {
+        broker.store.end(live.id, EndCause::Replay).await;
+        return Err(INVALID_GRANT);
+    }
     Ok(token_reply(broker, &live, &grant.scope))
 }
 
@@ -128,37 +125,18 @@ pub(crate) fn check_resource(
     }
 }
 
-/// Ends the login of a code that was used before (RFC 6749, section 4.1.2). Another client learns
-/// nothing, and ends nothing either.
-async fn end_replayed(broker: &Broker, client: &ClientRecord, code: &str, login: Option<LoginId>) {
-    let login = match login {
-        Some(login) => Some(login),
-        None => started_login(broker, code).await,
-    };
-    let Some(live) = login.and_then(|login| broker.store.find(login)) else {
-        return;
-    };
-    if live.row.client == client.mark() {
-        broker.store.end(live.id, EndCause::Replay).await;
+/// Ends the login of a code that was used before (RFC 6749, section 4.1.2). One that has yet to
+/// start ends as soon as it has. Another client learns nothing, and ends nothing either.
+async fn end_replayed(broker: &Broker, client: &ClientRecord, code: &str) {
+    if let Some(login) = broker.codes.record_replay(code, &client.mark()) {
+        broker.store.end(login, EndCause::Replay).await;
     }
-}
-
-/// Waits for the login that another request is about to start with a code.
-async fn started_login(broker: &Broker, code: &str) -> Option<LoginId> {
-    let waiting = async {
-        loop {
-            match broker.codes.state(code) {
-                CodeState::Used(None) => tokio::time::sleep(START_PAUSE).await,
-                CodeState::Used(login) => return login,
-                CodeState::Waiting(_) | CodeState::Unknown => return None,
-            }
-        }
-    };
-    tokio::time::timeout(START_PATIENCE, waiting).await.ok()?
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::StatusCode;
 
     use super::*;
@@ -269,9 +247,26 @@ mod tests {
         let form = form(&test.code(), &[]);
         let first = exchange(&test, "client", &form);
         let second = exchange(&test, "client", &form);
-        let mut results = <[_; 2]>::from(tokio::join!(first, second));
-        results.sort_by_key(Result::is_err);
-        assert_eq!(results, [Ok(StatusCode::OK), Err(OAuthCode::InvalidGrant)]);
+        let results = <[_; 2]>::from(tokio::join!(first, second));
+        let refused = Err(OAuthCode::InvalidGrant);
+        assert!(results.contains(&refused), "{results:?}");
+        assert!(test.broker.people().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_code_that_comes_twice_ends_its_login_however_long_that_takes_to_start() {
+        let test = TestBroker::in_memory();
+        let form = form(&test.code(), &[]);
+        let renewal = test.broker.renewals.acquire(&test.person().mark()).await;
+        let other_work = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            drop(renewal);
+        };
+        let first = exchange(&test, "client", &form);
+        let second = exchange(&test, "client", &form);
+        let (first, second, ()) = tokio::join!(first, second, other_work);
+        let refused = Err(OAuthCode::InvalidGrant);
+        assert_eq!((&first, &second), (&refused, &refused));
         assert!(test.broker.people().is_empty());
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct CodeTable(Mutex<HeldCodes>);
 #[derive(Default)]
 struct HeldCodes {
     waiting: HashMap<CodeDigest, WaitingCode>,
-    used: HashMap<CodeDigest, Option<LoginId>>,
+    used: HashMap<CodeDigest, UsedCode>,
     /// Used codes in the order in which they are forgotten.
     forgetting: VecDeque<(Instant, CodeDigest)>,
 }
@@ -73,6 +73,13 @@ struct HeldCodes {
 struct WaitingCode {
     grant: Arc<CodeGrant>,
     until: Instant,
+}
+
+struct UsedCode {
+    client: ClientMark,
+    login: Option<LoginId>,
+    /// True if the code came again before its login had started.
+    is_replayed: bool,
 }
 
 impl HeldCodes {
@@ -115,7 +122,7 @@ impl CodeTable {
             return CodeState::Waiting(waiting.grant.clone());
         }
         match held.used.get(&digest) {
-            Some(login) => CodeState::Used(*login),
+            Some(used) => CodeState::Used(used.login),
             None => CodeState::Unknown,
         }
     }
@@ -127,16 +134,36 @@ impl CodeTable {
         let mut held = self.0.lock();
         held.forget_old(now);
         let taken = held.waiting.remove(&digest)?;
-        held.used.insert(digest, None);
+        let used = UsedCode {
+            client: taken.grant.client,
+            login: None,
+            is_replayed: false,
+        };
+        held.used.insert(digest, used);
         held.forgetting.push_back((now + USED_LIFE, digest));
         Some(taken.grant)
     }
 
-    /// Records the login that a used code has started.
-    pub(crate) fn set_login(&self, code: &str, login: LoginId) {
-        if let Some(used) = self.0.lock().used.get_mut(&digest_of(code)) {
-            *used = Some(login);
+    /// Records the login that a used code has started. Returns false if the code came again
+    /// meanwhile, so that the login must end.
+    pub(crate) fn set_login(&self, code: &str, login: LoginId) -> bool {
+        match self.0.lock().used.get_mut(&digest_of(code)) {
+            Some(used) => {
+                used.login = Some(login);
+                !used.is_replayed
+            }
+            None => true,
         }
+    }
+
+    /// Records that a client has sent a used code again. Returns the login that it has started, if
+    /// it has. Other clients change nothing.
+    pub(crate) fn record_replay(&self, code: &str, client: &ClientMark) -> Option<LoginId> {
+        let mut held = self.0.lock();
+        let used = held.used.get_mut(&digest_of(code));
+        let used = used.filter(|used| used.client == *client)?;
+        used.is_replayed = true;
+        used.login
     }
 }
 
@@ -187,12 +214,26 @@ mod tests {
         assert!(table.take(code.expose()).is_none());
         assert!(matches!(table.state(code.expose()), CodeState::Used(None)));
         let login = LoginId::new_random();
-        table.set_login(code.expose(), login);
+        assert!(table.set_login(code.expose(), login));
         assert_eq!(login_of(&table.state(code.expose())), Some(login));
         tokio::time::advance(USED_LIFE - Duration::from_secs(1)).await;
         assert_eq!(login_of(&table.state(code.expose())), Some(login));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(matches!(table.state(code.expose()), CodeState::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replay_by_the_same_client_counts_before_the_login_and_after_it() {
+        let table = CodeTable::default();
+        let login = LoginId::new_random();
+        for (client, is_own) in [([1; 16], true), ([2; 16], false)] {
+            let code = table.issue(grant()).unwrap();
+            table.take(code.expose()).unwrap();
+            assert_eq!(table.record_replay(code.expose(), &client), None);
+            assert_eq!(table.set_login(code.expose(), login), !is_own);
+            let ended = table.record_replay(code.expose(), &client);
+            assert_eq!(ended, is_own.then_some(login));
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -223,7 +264,12 @@ mod tests {
         for n in 0..USED_MAX {
             let digest = digest_of(&n.to_string());
             let mut held = table.0.lock();
-            held.used.insert(digest, None);
+            let used = UsedCode {
+                client: [1; 16],
+                login: None,
+                is_replayed: false,
+            };
+            held.used.insert(digest, used);
             held.forgetting
                 .push_back((Instant::now() + USED_LIFE, digest));
         }
