@@ -75,7 +75,14 @@ pub(crate) async fn exchange_code(
     };
     // A renewal of the same person must not lose the token that it gets to the row of this login.
     let _lock = broker.renewals.acquire(&row.mark).await;
-    let live = broker.store.start(row, person).await.map_err(store_error)?;
+    let live = match broker.store.start(row, person).await {
+        Ok(live) => live,
+        Err(fault) => {
+            // The client is told to try again, and this is all that it can try with.
+            broker.codes.give_back(code, grant);
+            return Err(store_error(fault));
+        }
+    };
     if !broker.codes.set_login(code, live.id) {
         broker.store.end(live.id, EndCause::Replay).await;
         return Err(INVALID_GRANT);
@@ -275,8 +282,10 @@ mod tests {
         let test = TestBroker::on_disk().await;
         let form = form(&test.code(), &[]);
         test.close_store().await;
-        let refused = exchange(&test, "client", &form).await;
-        assert_eq!(refused, Err(OAuthCode::TemporarilyUnavailable));
+        for _ in 0..2 {
+            let refused = exchange(&test, "client", &form).await;
+            assert_eq!(refused, Err(OAuthCode::TemporarilyUnavailable));
+        }
         assert!(test.broker.people().is_empty());
     }
 }

@@ -77,6 +77,8 @@ struct WaitingCode {
 
 struct UsedCode {
     client: ClientMark,
+    /// End of its life, had it not been used.
+    until: Instant,
     login: Option<LoginId>,
     /// True if the code came again before its login had started.
     is_replayed: bool,
@@ -136,12 +138,26 @@ impl CodeTable {
         let taken = held.waiting.remove(&digest)?;
         let used = UsedCode {
             client: taken.grant.client,
+            until: taken.until,
             login: None,
             is_replayed: false,
         };
         held.used.insert(digest, used);
         held.forgetting.push_back((now + USED_LIFE, digest));
         Some(taken.grant)
+    }
+
+    /// Lets a code be used again, since its login could not start. One that came twice meanwhile
+    /// stays used.
+    pub(crate) fn give_back(&self, code: &str, grant: Arc<CodeGrant>) {
+        let digest = digest_of(code);
+        let mut held = self.0.lock();
+        let used = held.used.get(&digest);
+        let Some(until) = used.filter(|used| !used.is_replayed).map(|used| used.until) else {
+            return;
+        };
+        held.used.remove(&digest);
+        held.waiting.insert(digest, WaitingCode { grant, until });
     }
 
     /// Records the login that a used code has started. Returns false if the code came again
@@ -237,6 +253,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_code_that_is_given_back_lives_no_longer_and_not_after_a_replay() {
+        let table = CodeTable::default();
+        let code = table.issue(grant()).unwrap();
+        let code = code.expose();
+        tokio::time::advance(CODE_LIFE / 2).await;
+        let taken = table.take(code).unwrap();
+        table.give_back(code, taken);
+        assert!(matches!(table.state(code), CodeState::Waiting(_)));
+        tokio::time::advance(CODE_LIFE / 2).await;
+        assert!(matches!(table.state(code), CodeState::Unknown));
+        let code = table.issue(grant()).unwrap();
+        let code = code.expose();
+        let taken = table.take(code).unwrap();
+        table.record_replay(code, &[1; 16]);
+        table.give_back(code, taken);
+        assert!(matches!(table.state(code), CodeState::Used(None)));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_code_lives_a_minute_and_another_text_is_none() {
         let table = CodeTable::default();
         let code = table.issue(grant()).unwrap();
@@ -266,6 +301,7 @@ mod tests {
             let mut held = table.0.lock();
             let used = UsedCode {
                 client: [1; 16],
+                until: Instant::now(),
                 login: None,
                 is_replayed: false,
             };
