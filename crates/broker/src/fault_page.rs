@@ -6,7 +6,7 @@
 use axum::response::Response;
 use http::StatusCode;
 use maud::{Markup, html};
-use moongate_access::auth::BrokerSettings;
+use moongate_access::auth::{BrokerSettings, CLIENT_HOSTS};
 
 use crate::answer_address::address_at;
 use crate::authorize_request::{AuthorizeFault, PageFault};
@@ -19,6 +19,8 @@ use crate::redirect_rules::RedirectFault;
 
 /// Longest foreign text that is shown, in characters.
 const SHOWN_MAX: usize = 300;
+/// Text that stands for entries of the operator's own.
+const OWN_ENTRIES: &str = "…";
 /// Schemes that no config allows, so that no page proposes them.
 const NEVER: [&str; 17] = [
     "about",
@@ -93,6 +95,9 @@ fn draw(words: &FaultWords) -> Markup {
             p { "If this program is one that people here should use, the operator of this gateway \
                 can add this line to " code { "[auth.oauth]" } ":" }
             pre { (VisibleText(line)) }
+            @if line.contains(OWN_ENTRIES) {
+                p class="soft" { "“" (OWN_ENTRIES) "” stands for what the list has now." }
+            }
         }
     }
 }
@@ -211,9 +216,14 @@ fn is_possible_scheme(scheme: &str) -> bool {
 }
 
 /// Returns the line with a list that has another entry. The list replaces the built-in one, so
-/// that all of it must be there.
+/// that all of it must be there. Anybody can open this page, so what the operator has added stays
+/// out of it.
 fn allowed_line(key: &str, allowed: &[String], added: &str) -> String {
-    let texts = allowed.iter().map(String::as_str).chain([added]);
+    let allowed = allowed.iter().map(String::as_str);
+    let (known, own): (Vec<&str>, Vec<&str>) =
+        allowed.partition(|text| CLIENT_HOSTS.contains(text));
+    let own = (!own.is_empty()).then_some(OWN_ENTRIES);
+    let texts = known.into_iter().chain(own).chain([added]);
     // Names of hosts and schemes need no escapes. Whatever else is in one cannot end the text.
     let texts: Vec<String> = texts.map(|text| format!("{text:?}")).collect();
     format!("{key} = [{}]", texts.join(", "))
@@ -286,6 +296,30 @@ mod tests {
             "&quot;evil.test&quot;]",
         ] {
             assert!(page.contains(words), "{words} in {page}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_page_shows_strangers_what_the_operator_has_added() {
+        let settings = BrokerSettings {
+            allow_clients: vec!["claude.ai".to_owned(), "chat.corp.test".to_owned()],
+            redirect_schemes: vec!["corp".to_owned()],
+            ..settings()
+        };
+        for (fault, line) in [
+            (
+                RedirectFault::HostNotAllowed("evil.test".to_owned()),
+                "allow_clients = [&quot;claude.ai&quot;, &quot;…&quot;, &quot;evil.test&quot;]",
+            ),
+            (
+                RedirectFault::Scheme("zed".to_owned()),
+                "redirect_schemes = [&quot;…&quot;, &quot;zed&quot;]",
+            ),
+        ] {
+            let page = html_of(page_of_fault(&settings, &redirect(fault))).await;
+            assert!(page.contains(line), "{page}");
+            assert!(page.contains("stands for"), "{page}");
+            assert!(!page.contains("corp"), "{page}");
         }
     }
 
