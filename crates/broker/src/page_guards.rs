@@ -26,8 +26,14 @@ pub(crate) fn check_rate(broker: &Broker, peer: Option<IpAddr>) -> Result<(), Re
     Err(refuse(status, "Try again in a minute", text))
 }
 
-/// Checks that a browser opens a page itself, and not as a part of another one.
+/// Checks that a browser opens a page itself, and neither as a part of another one nor ahead.
 pub(crate) fn check_page_load(headers: &HeaderMap) -> Result<(), Response> {
+    // A page that is loaded ahead, which any site can ask for, would use up an answer or a rate.
+    // After a refusal the browser loads it again when a person opens it.
+    if headers.contains_key("sec-purpose") {
+        let text = "This page can't be loaded ahead. Open it in its own tab.";
+        return Err(refuse(StatusCode::FORBIDDEN, "Open this in a tab", text));
+    }
     // Fetch Metadata: old browsers do not send it, and then the other headers protect the page.
     let destination = headers.get("sec-fetch-dest");
     if destination.is_none_or(|destination| destination == "document") {
@@ -121,6 +127,20 @@ mod tests {
         }
         assert!(check_page_load(&with("sec-fetch-dest", &["document"])).is_ok());
         assert!(check_page_load(&HeaderMap::new()).is_ok());
+    }
+
+    #[test]
+    fn a_page_is_not_loaded_ahead() {
+        for purpose in [
+            "prefetch",
+            "prefetch;prerender",
+            "prefetch;anonymous-client-ip",
+        ] {
+            let mut headers = with("sec-purpose", &[purpose]);
+            headers.insert("sec-fetch-dest", HeaderValue::from_static("document"));
+            let refused = check_page_load(&headers).unwrap_err();
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{purpose}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
