@@ -106,7 +106,9 @@ impl RequestRates {
     /// Creates full buckets.
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         RequestRates {
-            register: bucket(60),
+            // Twenty peers' worth. A registration stores nothing, and two peers must not keep all
+            // new clients out.
+            register: bucket(600),
             authorize: bucket(600),
             token: bucket(6_000),
             peers: Buckets::new(PEERS_MAX),
@@ -210,13 +212,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn few_peers_keep_nobody_from_a_registration() {
+        let rates = rates();
+        for n in 1..=9 {
+            let peer = Some(IpAddr::from([192, 0, 2, n]));
+            assert_eq!(admitted(&rates, RatedRoute::Register, peer), 30);
+        }
+        assert!(rates.admit(RatedRoute::Register, ip("198.51.100.1")));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn many_peers_share_the_rate_of_a_route() {
         let rates = rates();
         let peers = (0..=255).map(|n| Some(IpAddr::from([192, 0, 2, n])));
         let all: usize = peers
             .map(|peer| admitted(&rates, RatedRoute::Register, peer))
             .sum();
-        assert_eq!(all, 60);
+        assert_eq!(all, 600);
         assert!(rates.metrics.broker.refused.get(BrokerLimit("register")) > 0);
     }
 
