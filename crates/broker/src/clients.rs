@@ -143,21 +143,34 @@ impl Clients {
         let sent = read_client(headers, form)?;
         // Whoever has no grant could name any address at an allowed host. These fetches would take
         // the room of clients that renew.
-        let found = if holder == Some(&client_mark(&sent.id)) {
+        let is_holder = holder == Some(&client_mark(&sent.id));
+        let found = if is_holder {
             self.find(&sent.id).await
         } else {
             self.find_known(&sent.id).ok_or(INVALID_GRANT)?
         };
         let client = found.map_err(|fault| fault.error())?;
-        match (&client.proof, sent.assertion) {
-            (ClientProof::None, None) => {}
-            (ClientProof::None, Some(_)) => return Err(NO_KEYS),
-            (ClientProof::Keys(_), None) => return Err(NOT_PROVED),
+        self.prove(&client, sent.assertion, is_holder).await?;
+        Ok(client)
+    }
+
+    /// Has a client prove itself. Without a grant of its own, an assertion is not looked at: it
+    /// would cost a signature, and a fetch of keys that others wait for.
+    async fn prove(
+        &self,
+        client: &ClientRecord,
+        assertion: Option<&str>,
+        is_holder: bool,
+    ) -> Result<(), OAuthError> {
+        match (&client.proof, assertion) {
+            (ClientProof::None, None) => Ok(()),
+            (ClientProof::None, Some(_)) => Err(NO_KEYS),
+            (ClientProof::Keys(_), None) => Err(NOT_PROVED),
+            (ClientProof::Keys(_), Some(_)) if !is_holder => Err(INVALID_GRANT),
             (ClientProof::Keys(keys), Some(assertion)) => {
-                self.check_assertion(&client, keys, assertion).await?;
+                self.check_assertion(client, keys, assertion).await
             }
         }
-        Ok(client)
     }
 
     async fn check_assertion(
@@ -332,6 +345,34 @@ mod tests {
         tokio::select! {
             asked = listener.accept() => assert!(asked.is_ok()),
             _ = clients.authenticate(&headers, &form, Some(&own)) => panic!("nothing was asked"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_assertion_without_a_grant_starts_no_fetch_of_keys() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/keys", listener.local_addr().unwrap());
+        let rules = FetchRules {
+            hosts: vec!["127.0.0.1".to_owned()],
+            ..FetchRules::default()
+        };
+        let clients = clients();
+        let keys = ClientKeys::fetched(Url::parse(&url).unwrap(), &rules);
+        let client = ClientRecord {
+            id: "https://claude.ai/client.json".to_owned(),
+            name: "shape".to_owned(),
+            host: Some("claude.ai".to_owned()),
+            origin: ClientOrigin::Document,
+            redirects: Vec::new(),
+            proof: ClientProof::Keys(Arc::new(keys)),
+        };
+        let refused = clients.prove(&client, Some("x"), false).await;
+        assert_eq!(refused, Err(INVALID_GRANT));
+        assert_eq!(clients.prove(&client, None, true).await, Err(NOT_PROVED));
+        assert!(listener.accept().now_or_never().is_none());
+        tokio::select! {
+            asked = listener.accept() => assert!(asked.is_ok()),
+            _ = clients.prove(&client, Some("x"), true) => panic!("nothing was asked"),
         }
     }
 
