@@ -24,9 +24,8 @@ use crate::document_metadata::parse_document_id;
 use crate::form_fields::FormFields;
 use crate::login_row::{ClientMark, client_mark};
 use crate::login_store::LoginStore;
-use crate::oauth_error::{OAuthCode, OAuthError};
+use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError};
 use crate::redirect_rules::RedirectRules;
-use crate::token_reply::INVALID_GRANT;
 
 /// Error for an assertion that is missing or not good. The same for every cause.
 const NOT_PROVED: OAuthError = OAuthError::new(

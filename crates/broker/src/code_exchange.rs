@@ -17,9 +17,9 @@ use crate::code_table::{CodeGrant, CodeState};
 use crate::end_cause::EndCause;
 use crate::form_fields::FormFields;
 use crate::login_row::LoginRow;
-use crate::oauth_error::{OAuthCode, OAuthError};
+use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError};
 use crate::person_row::PersonRow;
-use crate::token_reply::{INVALID_GRANT, store_error, token_reply};
+use crate::token_reply::{store_error, token_reply};
 
 /// Lengths of a PKCE verifier (RFC 7636, section 4.1).
 const VERIFIER_LENGTHS: RangeInclusive<usize> = 43..=128;

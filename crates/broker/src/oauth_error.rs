@@ -80,6 +80,12 @@ pub(crate) struct OAuthError {
     pub(crate) text: &'static str,
 }
 
+/// Error for a code or token that is good for nothing. One text for all causes.
+pub(crate) const INVALID_GRANT: OAuthError = OAuthError::new(
+    OAuthCode::InvalidGrant,
+    "The grant is not valid any more: log in again",
+);
+
 #[derive(Serialize)]
 struct ErrorDocument {
     error: &'static str,

@@ -16,11 +16,11 @@ use crate::code_exchange::check_resource;
 use crate::end_cause::EndCause;
 use crate::form_fields::FormFields;
 use crate::login_row::LiveLogin;
-use crate::oauth_error::{OAuthCode, OAuthError};
+use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError};
 use crate::provider::fault::RenewFault;
 use crate::recheck::renew_person;
 use crate::refresh_verdict::{RefreshVerdict, judge_refresh};
-use crate::token_reply::{INVALID_GRANT, SCOPE, store_error, token_reply};
+use crate::token_reply::{SCOPE, store_error, token_reply};
 
 /// Age up to which an answer of the company's login counts for a renewal. Without it, a client that
 /// renews in a loop would flood the company's login.

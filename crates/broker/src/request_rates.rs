@@ -15,7 +15,6 @@ use moongate_listener::PeerAddress;
 use moongate_telemetry::{BrokerLimit, Metrics};
 use parking_lot::Mutex;
 
-use crate::grant_owner::GrantOwner;
 use crate::login_id::LoginId;
 use crate::login_row::ClientMark;
 
@@ -141,13 +140,11 @@ impl RequestRates {
     /// Takes a request to `/token` or `/revoke` with a grant. Returns false if there were too many.
     // Not by peer, because many people may be behind one address. Not without a grant either: the
     // ids of clients are public, so anybody could use up what their logins need.
-    pub(crate) fn admit_owner(&self, owner: &GrantOwner) -> bool {
+    pub(crate) fn admit_owner(&self, client: &ClientMark, login: Option<LoginId>) -> bool {
         // The narrowest comes first, so that the refused requests of a login cost no other one
         // anything.
-        let is_admitted = owner
-            .login
-            .is_none_or(|login| self.logins.take(login, LOGIN_RATE))
-            && self.clients.take(owner.client, CLIENT_RATE)
+        let is_admitted = login.is_none_or(|login| self.logins.take(login, LOGIN_RATE))
+            && self.clients.take(*client, CLIENT_RATE)
             && self.token.take(1).is_ok();
         if !is_admitted {
             self.refuse(TOKEN_WORD);
@@ -235,22 +232,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn tokens_count_by_login_and_client() {
         let rates = rates();
-        let owner = |client: u8, login: u8| GrantOwner {
-            client: [client; 16],
-            login: Some(LoginId::of([login; 16])),
+        let admits = |client: u8, login: u8| {
+            let login = LoginId::of([login; 16]);
+            rates.admit_owner(&[client; 16], Some(login))
         };
-        let of_login = (0..1_000).filter(|_| rates.admit_owner(&owner(1, 1)));
-        assert_eq!(of_login.count(), 60);
-        assert!(rates.admit_owner(&owner(1, 2)), "another login");
+        assert_eq!((0..1_000).filter(|_| admits(1, 1)).count(), 60);
+        assert!(admits(1, 2), "another login");
         let of_client: usize = (3..=255)
-            .map(|login| {
-                (0..10)
-                    .filter(|_| rates.admit_owner(&owner(1, login)))
-                    .count()
-            })
+            .map(|login| (0..10).filter(|_| admits(1, login)).count())
             .sum();
         assert_eq!(of_client, 600 - 61);
-        assert!(rates.admit_owner(&owner(2, 2)), "another client");
+        assert!(admits(2, 2), "another client");
     }
 
     #[tokio::test(start_paused = true)]

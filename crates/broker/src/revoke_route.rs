@@ -14,8 +14,7 @@ use crate::broker::Broker;
 use crate::client_record::ClientRecord;
 use crate::end_cause::{EndCause, EndOutcome};
 use crate::grant_owner::login_of;
-use crate::oauth_error::{OAuthCode, OAuthError};
-use crate::token_reply::INVALID_GRANT;
+use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError};
 use crate::token_route::{BROKEN, read_form};
 
 /// Error for a request without a token.

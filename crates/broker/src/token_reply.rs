@@ -13,17 +13,12 @@ use serde::Serialize;
 use crate::broker::{Broker, later};
 use crate::login_row::LiveLogin;
 use crate::login_store::StoreFault;
-use crate::oauth_error::{OAuthCode, OAuthError, json_reply};
+use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError, json_reply};
 use crate::token_seals::{AccessClaims, RefreshClaims};
 
 /// Scope of each login, whatever the client asked for.
 pub(crate) const SCOPE: &str = "mcp offline_access";
 
-/// Error for a code or token that is good for nothing. One text for all causes.
-pub(crate) const INVALID_GRANT: OAuthError = OAuthError::new(
-    OAuthCode::InvalidGrant,
-    "The grant is not valid any more: log in again",
-);
 /// Error for a login that the store could not keep.
 pub(crate) const UNWRITABLE: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,

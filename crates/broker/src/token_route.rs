@@ -79,7 +79,7 @@ pub(crate) async fn read_form(
         .await?;
     let is_admitted = owner
         .filter(|owner| owner.client == client.mark())
-        .is_none_or(|owner| broker.rates.admit_owner(&owner));
+        .is_none_or(|owner| broker.rates.admit_owner(&owner.client, owner.login));
     if !is_admitted {
         return Err(TOO_MANY);
     }
