@@ -26,7 +26,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 });
 
 /// Headers that all pages share.
-const HEADERS: [(HeaderName, HeaderValue); 5] = [
+const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/html; charset=utf-8"),
@@ -41,6 +41,11 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
     (
         HeaderName::from_static("permissions-policy"),
         HeaderValue::from_static("camera=(), microphone=(), geolocation=()"),
+    ),
+    // Whoever opens a page in a small window cannot scroll it to its button by `#:~:text=`.
+    (
+        HeaderName::from_static("document-policy"),
+        HeaderValue::from_static("force-load-at-top"),
     ),
 ];
 
@@ -96,6 +101,7 @@ mod tests {
             assert!(!policy.contains("script") && !policy.contains("unsafe"));
             assert_eq!(headers[header::CACHE_CONTROL], "no-store");
             assert!(!headers.contains_key("cross-origin-opener-policy"));
+            assert_eq!(headers["document-policy"], "force-load-at-top");
         }
     }
 
