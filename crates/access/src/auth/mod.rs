@@ -5,7 +5,7 @@
 //! hash in constant time. It is never logged or forwarded, and is kept no longer than its
 //! connection.
 
-mod admin;
+mod admin_access;
 mod auth_methods;
 mod auth_settings;
 mod authenticator;
@@ -17,7 +17,7 @@ mod principal_table;
 mod api_keys;
 mod token_settings;
 
-pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess, bearer_hash};
+pub use admin_access::{AdminAccess, AdminKey, AdminRole, MetricsAccess, bearer_hash};
 pub use api_keys::{UNKNOWN_KEY, bearer, sent_key};
 pub use auth_methods::{AuthMethods, CachedIdentity};
 pub use auth_settings::AuthSettings;
