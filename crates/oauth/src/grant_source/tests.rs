@@ -11,7 +11,7 @@ use moongate_transport::trust::tls_without_roots;
 use tempfile::TempDir;
 
 use super::*;
-use crate::directory::{LoginDirectory, LoginServer};
+use crate::login_directory::{LoginDirectory, LoginServer};
 use crate::secret_text::SecretText;
 use crate::settings::ServerAuth;
 

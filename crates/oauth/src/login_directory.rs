@@ -1,4 +1,4 @@
-//! Logins of a gateway's servers.
+//! Directory of the credentials for a gateway's servers: logins, commands and client tokens.
 //!
 //! Owns which server has which source, and notices logins that appear or disappear. Does not renew
 //! credentials (`grant_source.rs` and other sources). Invariant: a source is found by name and
