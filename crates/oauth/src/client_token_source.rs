@@ -1,7 +1,8 @@
 //! Tokens that a client gets for itself: `servers.*.auth` with `type = "client_credentials"`.
 //!
-//! Owns when a token is asked for, and the token in memory. Does not send the request (`token.rs`).
-//! Invariant: one request at a time, and the client's proof goes to the issuer of the config alone.
+//! Owns when a token is asked for, and the token in memory. Does not send the request
+//! (`token_endpoint.rs`). Invariant: one request at a time, and the client's proof goes to the
+//! issuer of the config alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use crate::discovery::discover_token_server;
 use crate::json_fetch::LoginFetcher;
 use crate::settings::{ClientCredentialsSettings, LoginTarget};
-use crate::token::{TokenSet, get_client_token};
+use crate::token_endpoint::{TokenSet, get_client_token};
 use crate::token_server::FoundTokenServer;
 
 /// Share of a token's life after which another one is asked for.

@@ -1,8 +1,8 @@
 //! Credential of a login that renews itself.
 //!
 //! Owns when a token is renewed, and who waits for it. Does not talk to the authorization server
-//! (`token.rs`). Invariant: a login has one renewal at a time across all processes, and a new token
-//! is on disk before it is used, unless the disk cannot be written.
+//! (`token_endpoint.rs`). Invariant: a login has one renewal at a time across all processes, and a
+//! new token is on disk before it is used, unless the disk cannot be written.
 
 mod grant_file;
 mod held_grant;
@@ -35,7 +35,7 @@ use crate::grant_source::retry_pause::RetryPause;
 use crate::login_folder::LoginFolder;
 use crate::login_problem::{LoginProblem, LoginProblemKind};
 use crate::settings::LoginTarget;
-use crate::token::{self, TokenFailure, TokenSet};
+use crate::token_endpoint::{self, TokenFailure, TokenSet};
 
 /// Credential of a login. It is renewed at 80 % of its lifetime, by one process at a time, and
 /// synced to disk before it is used.
@@ -329,7 +329,7 @@ impl GrantState {
         }
         let grant = &grant.grant;
         let obtained = Timestamp::now();
-        match token::refresh(&self.fetcher, &self.target, grant).await {
+        match token_endpoint::refresh(&self.fetcher, &self.target, grant).await {
             Ok(tokens) => {
                 self.end_pause();
                 let renewed = renewed_grant(grant, tokens, obtained);

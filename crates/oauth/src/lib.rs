@@ -39,7 +39,7 @@ mod sealed_files;
 mod secret_text;
 mod server_metadata;
 mod settings;
-mod token;
+mod token_endpoint;
 mod token_server;
 mod untrusted_url;
 mod wanted_scopes;
@@ -76,5 +76,5 @@ pub use settings::{
     AssertionSettings, ClientCredentialsSettings, ClientProof, CommandSettings, LoginTarget,
     OAuthSettings, ServerAuth,
 };
-pub use token::{TokenFailure, TokenSet, exchange_code, refresh, revoke};
+pub use token_endpoint::{TokenFailure, TokenSet, exchange_code, refresh, revoke};
 pub use untrusted_url::{is_loopback_url, parse_untrusted_url};

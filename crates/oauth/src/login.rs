@@ -21,7 +21,7 @@ use crate::registration::choose_client;
 use crate::scope::{EarlierScope, ScopeChoice, ScopeSources};
 use crate::server_metadata::AuthorizationServer;
 use crate::settings::{LoginTarget, OAuthSettings};
-use crate::token::{TokenSet, exchange_code, revoke};
+use crate::token_endpoint::{TokenSet, exchange_code, revoke};
 use crate::untrusted_url;
 
 /// Login that was found and that a person may have to agree to. Nothing has been registered for it.

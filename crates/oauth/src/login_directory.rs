@@ -26,7 +26,7 @@ use crate::grant_source::{GrantSource, LoginFacts};
 use crate::login_folder::LoginFolder;
 use crate::login_problem::{LoginProblem, LoginProblemKind};
 use crate::settings::{LoginTarget, ServerAuth};
-use crate::token::REFRESH_MAX;
+use crate::token_endpoint::REFRESH_MAX;
 
 /// Pause between two checks of the folder.
 const POLL_PAUSE: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@
 use moongate_transport::fetcher::{FetchError, FetchFailure};
 
 use crate::folder_error::FolderError;
-use crate::token::TokenFailure;
+use crate::token_endpoint::TokenFailure;
 
 /// Reason why a login failed.
 #[derive(Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ use crate::pending_files;
 use crate::reserved_space::ReservedSpace;
 use crate::sealed_files::{SealedFile, SealedFiles, SealedKind};
 use crate::settings::LoginTarget;
-use crate::token::REFRESH_MAX;
+use crate::token_endpoint::REFRESH_MAX;
 use crate::wanted_scopes;
 
 /// Longest wait for another process that is refreshing the same login: enough for a slow server and

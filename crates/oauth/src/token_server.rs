@@ -1,8 +1,8 @@
 //! Authorization server of a client that gets tokens for itself.
 //!
 //! Owns what such a client must know of it. Does not find it (`discovery.rs`) or send requests
-//! (`token.rs`). Invariant: no browser goes there, so neither PKCE nor an authorization endpoint is
-//! needed.
+//! (`token_endpoint.rs`). Invariant: no browser goes there, so neither PKCE nor an authorization
+//! endpoint is needed.
 
 use url::Url;
 

@@ -6,7 +6,7 @@ use crate::file_names::LoginNames;
 use crate::grant::{ClientAuthMethod, LoginGrant};
 use crate::login::{LogoutOutcome, log_out};
 use crate::secret_text::SecretText;
-use crate::token::{TokenFailure, refresh, revoke};
+use crate::token_endpoint::{TokenFailure, refresh, revoke};
 
 fn grant(world: &World) -> LoginGrant {
     let grant = world.folder.read_grant(&world.target()).unwrap();

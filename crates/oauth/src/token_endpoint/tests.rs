@@ -1,4 +1,4 @@
-//! Tests of `token.rs`.
+//! Tests of `token_endpoint.rs`.
 
 use moongate_telemetry::logs::redact;
 
