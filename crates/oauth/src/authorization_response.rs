@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use url::{Url, form_urlencoded};
 
-use crate::authorization::{PendingLogin, callback_path};
+use crate::authorization_request::{PendingLogin, callback_path};
 use crate::error_codes;
 use crate::login_error::LoginError;
 use crate::secret_text::SecretText;
@@ -184,7 +184,7 @@ fn path_of(address: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authorization::tests::pending;
+    use crate::authorization_request::tests::pending;
 
     const STATE: &str = "state=state-of-this-login";
     const ISS: &str = "iss=https%3A%2F%2Fauth.example.com";

@@ -6,7 +6,7 @@
 //! never into a log line or an error.
 
 mod assertion_key;
-mod authorization;
+mod authorization_request;
 mod authorization_response;
 mod challenge;
 mod client_token_source;
@@ -48,7 +48,7 @@ mod wanted_scopes;
 mod tests;
 
 pub use assertion_key::{AssertionKey, KeyFault};
-pub use authorization::{
+pub use authorization_request::{
     PendingLogin, callback_path, code_challenge, is_own_parameter, random_text,
 };
 pub use authorization_response::AuthorizationResponse;

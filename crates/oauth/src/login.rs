@@ -9,7 +9,9 @@ use jiff::Timestamp;
 use moongate_transport::fetcher::Fetcher;
 use url::{Host, Url};
 
-use crate::authorization::{PendingLogin, authorization_url, random_text, redirect_address};
+use crate::authorization_request::{
+    PendingLogin, authorization_url, random_text, redirect_address,
+};
 use crate::authorization_response::AuthorizationResponse;
 use crate::challenge::BearerChallenge;
 use crate::discovery::{DiscoveryOutcome, discover};

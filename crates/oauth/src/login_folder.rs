@@ -13,7 +13,7 @@ use moongate_platform::foreign_file;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::authorization::PendingLogin;
+use crate::authorization_request::PendingLogin;
 use crate::file_lock::FileLock;
 use crate::file_names::LoginNames;
 use crate::folder_error::FolderError;

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::authorization::PendingLogin;
+use crate::authorization_request::PendingLogin;
 use crate::file_lock::FileLock;
 use crate::file_names::hex_digest;
 use crate::folder_error::FolderError;

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use url::Url;
 
-use crate::authorization::is_own_parameter;
+use crate::authorization_request::is_own_parameter;
 use crate::token_server::TokenServer;
 use crate::untrusted_url::{self, is_loopback};
 

@@ -16,7 +16,7 @@ use serde::de::IgnoredAny;
 use url::{Url, form_urlencoded};
 
 use crate::assertion_key::AssertionParties;
-use crate::authorization::PendingLogin;
+use crate::authorization_request::PendingLogin;
 use crate::error_codes;
 use crate::grant::{ClientAuthMethod, ClientIdentity, LoginGrant};
 use crate::json_fetch::LoginFetcher;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;
 
-use crate::authorization::tests::pending as any_pending;
+use crate::authorization_request::tests::pending as any_pending;
 use crate::grant::{ClientAuthMethod, ClientIdentity};
 use crate::root_secret::SecretError;
 use crate::secret_text::SecretText;

@@ -47,7 +47,7 @@ async fn an_answer_at_the_address_of_another_issuer_is_never_exchanged() {
     let world = World::start().await;
     let begun = world.begin(&OAuthSettings::default()).await.unwrap();
     let response = AuthorizationResponse::from_query(&world.good_query(&begun)).unwrap();
-    let path = crate::authorization::callback_path(&url("https://honest.example"));
+    let path = crate::authorization_request::callback_path(&url("https://honest.example"));
     let finished = finish_login(&world.fetcher, &world.folder, &response, Some(&path)).await;
     assert!(
         matches!(finished, Err(LoginError::OtherCallback { .. })),

@@ -1,7 +1,7 @@
 //! Logins from start to finish: what is sent, what is kept, and how they end.
 
 use super::*;
-use crate::authorization::callback_path;
+use crate::authorization_request::callback_path;
 use crate::file_names::LoginNames;
 use crate::grant::{ClientAuthMethod, LoginGrant};
 use crate::login::{LogoutOutcome, log_out};

@@ -3,7 +3,7 @@
 use moongate_telemetry::logs::redact;
 
 use super::*;
-use crate::authorization::tests::pending;
+use crate::authorization_request::tests::pending;
 use crate::login_error::LoginError;
 
 fn read(status: u16, body: &str) -> Result<TokenSet, TokenFailure> {
