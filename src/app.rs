@@ -20,7 +20,7 @@ mod plan_settings;
 pub(crate) mod probe;
 mod reload;
 mod persistence;
-mod token_source;
+mod auth_methods;
 mod watch_files;
 
 use std::net::SocketAddr;
@@ -32,6 +32,7 @@ use arc_swap::ArcSwap;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::auth_methods::open_methods;
 use crate::app::background_tasks::BackgroundTasks;
 use crate::app::broker_parts::PeopleLogins;
 use crate::app::listeners::listener_names;
@@ -41,7 +42,6 @@ use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
 use crate::app::reload::ReloadTargets;
-use crate::app::token_source::open_methods;
 use moongate_access::auth::AuthMethods;
 use moongate_access::policy::AccessTable;
 use moongate_broker::recheck_forever;

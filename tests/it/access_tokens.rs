@@ -19,7 +19,7 @@ use moongate_protocol::SUPPORTED;
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::Metrics;
 use moongate_testing::HttpEndpoint;
-use moongate_tokens::TokenMethods;
+use moongate_tokens::TokenMethodSource;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -116,7 +116,7 @@ struct Fixture {
 
 impl Fixture {
     fn with(plan: &Plan) -> Self {
-        let source = Arc::new(TokenMethods::new(Vec::new(), &[7; 32]));
+        let source = Arc::new(TokenMethodSource::new(Vec::new(), &[7; 32]));
         let methods =
             AuthMethods::with_source(Arc::default(), Vec::new(), Some(source), &plan.auth);
         let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());

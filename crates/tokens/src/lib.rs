@@ -17,7 +17,7 @@ mod resource_names;
 mod role_matches;
 mod token_fault;
 mod token_method;
-mod token_methods;
+mod token_method_source;
 mod token_subject;
 mod verify;
 
@@ -34,5 +34,4 @@ pub use resource_names::{ResourceDocument, ResourceNames, is_endpoint_name};
 pub use role_matches::{RoleClaims, roles_of};
 pub use token_fault::TokenFault;
 pub use token_method::PEOPLE;
-pub use token_methods::TokenMethods;
-pub use token_subject::{EntraTenant, lacks_groups};
+pub use token_method_source::TokenMethodSource;

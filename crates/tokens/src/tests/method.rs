@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use url::Url;
 
 use super::signed_token::{ISSUER, IssuerSecrets, PUBLIC_URL, claims_replacing, claims_with};
-use crate::TokenMethods;
+use crate::TokenMethodSource;
 
 const HEADER: &str = r#"{"alg":"ES256","kid":"es256"}"#;
 const CHALLENGE: &str = concat!(
@@ -70,7 +70,7 @@ fn settings(jwks_url: Url) -> AuthSettings {
 }
 
 fn methods(settings: &AuthSettings) -> Arc<AuthMethods> {
-    let source = Arc::new(TokenMethods::new(Vec::new(), &[7; 32]));
+    let source = Arc::new(TokenMethodSource::new(Vec::new(), &[7; 32]));
     AuthMethods::with_source(Arc::default(), Vec::new(), Some(source), settings).0
 }
 

@@ -1,4 +1,4 @@
-//! Access token methods of a config, before and after a reload.
+//! Source of the access token method, which makes a method for each version of the config.
 //!
 //! Owns the keys of the issuers, which outlive a reload. Does not verify tokens (`verify.rs`).
 //! Invariant: without an issuer in the config, no method exists and no OAuth metadata is served.
@@ -23,7 +23,7 @@ use crate::token_method::{TokenMethod, TrustedIssuer, common_scope};
 const OWN_SCOPE: &str = "mcp";
 
 /// Source of the method for access tokens.
-pub struct TokenMethods {
+pub struct TokenMethodSource {
     /// Listeners of this gateway, which are never fetched from.
     own: Vec<SocketAddr>,
     person_key: Arc<PersonKey>,
@@ -31,11 +31,11 @@ pub struct TokenMethods {
     keys: Mutex<HashMap<Url, Weak<IssuerKeys>>>,
 }
 
-impl TokenMethods {
+impl TokenMethodSource {
     /// Creates the source for a gateway with listeners at these addresses. People's secrets are
     /// derived from `secret`, which must survive a restart.
     pub fn new(own: Vec<SocketAddr>, secret: &[u8; 32]) -> Self {
-        TokenMethods {
+        TokenMethodSource {
             own,
             person_key: Arc::new(PersonKey::new(secret)),
             keys: Mutex::default(),
@@ -86,7 +86,7 @@ impl TokenMethods {
     }
 }
 
-impl MethodSource for TokenMethods {
+impl MethodSource for TokenMethodSource {
     fn methods(
         &self,
         settings: &AuthSettings,
@@ -157,7 +157,7 @@ mod tests {
             broker,
             ..AuthSettings::default()
         };
-        let source = TokenMethods::new(Vec::new(), &[7; 32]);
+        let source = TokenMethodSource::new(Vec::new(), &[7; 32]);
         let methods = source.methods(&settings, &Arc::default());
         methods[0].document(PATH, Some("mcp.test")).unwrap()
     }

@@ -15,7 +15,7 @@ use moongate_access::auth::{
 use moongate_access::policy::AccessTable;
 use moongate_broker::BrokerMethods;
 use moongate_config::Plan;
-use moongate_tokens::TokenMethods;
+use moongate_tokens::TokenMethodSource;
 
 /// Sources of methods, in the order in which these are asked.
 struct MethodSources(Vec<Arc<dyn MethodSource>>);
@@ -42,7 +42,7 @@ pub(super) fn open_methods(
     people: &PeopleLogins,
 ) -> (Arc<AuthMethods>, AccessTable) {
     login.principals.set_people_max(plan.limits.principals);
-    let tokens = TokenMethods::new(own, &people.person_secret());
+    let tokens = TokenMethodSource::new(own, &people.person_secret());
     let mut sources: Vec<Arc<dyn MethodSource>> = vec![Arc::new(tokens)];
     if let Some(broker) = &people.broker {
         sources.push(Arc::new(BrokerMethods(broker.clone())));
