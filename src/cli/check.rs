@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin_client::AdminArgs;
 use crate::cli::check_servers;
 use crate::cli::plan::{self, PlanFormat};
 use crate::cli::process::{

@@ -13,7 +13,7 @@ use moongate_api::{GatewayStatus, ServerItem, ServerItems};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
-use crate::cli::admin::{AdminClient, GatewayArgs};
+use crate::cli::admin_client::{AdminClient, GatewayArgs};
 use crate::cli::flag_words::flag_with_value;
 use crate::cli::process::config_of_environment;
 use moongate_config::{Plan, has_name_characters};

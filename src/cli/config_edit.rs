@@ -14,7 +14,7 @@ use moongate_api::{
 use moongate_model::UpstreamState;
 use tokio::time::Instant;
 
-use crate::cli::admin::{AdminArgs, AdminClient};
+use crate::cli::admin_client::{AdminArgs, AdminClient};
 use crate::cli::confirm::confirm;
 use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::{BAD_CONFIG, CONFIG_VARIABLE, load_options, print_message};

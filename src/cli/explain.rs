@@ -16,7 +16,7 @@ use moongate_gateway::remedy;
 use serde::Serialize;
 
 use crate::app::gateway_at_rest;
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin_client::GatewayArgs;
 use crate::cli::process::{print_message, report_unusable};
 use crate::cli::table_format::TableFormat;
 

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin_client::GatewayArgs;
 use crate::cli::process::print_message;
 
 /// Flags of `health`.

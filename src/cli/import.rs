@@ -15,7 +15,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin_client::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::connect::{TakenServer, take_over};
 use crate::cli::import_env_file::EnvFileTarget;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::app::GatewayApp;
 use crate::app::doctor::is_same;
-use crate::cli::admin::{AdminArgs, AdminClient, AdminResponse};
+use crate::cli::admin_client::{AdminArgs, AdminClient, AdminResponse};
 use crate::cli::check_servers::start_without_listeners;
 use crate::cli::process::{load_options, print_message};
 use moongate_api::{ConfigView, GatewayStatus, ServerStatus};

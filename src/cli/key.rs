@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin_client::AdminArgs;
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::process::{block_on, print_message};
 use moongate_access::auth::{AdminRole, KeyHash, is_key_name, new_key};

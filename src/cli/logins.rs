@@ -13,7 +13,7 @@ use moongate_api::{PeopleList, PersonItem, RevokeReport, SeveralPeople};
 use moongate_telemetry::logs;
 use url::Url;
 
-use crate::cli::admin::{AdminClient, GatewayArgs, read_error};
+use crate::cli::admin_client::{AdminClient, GatewayArgs, read_error};
 use crate::cli::aligned_table::aligned;
 use crate::cli::process::print_message;
 use crate::cli::table_format::TableFormat;

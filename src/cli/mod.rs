@@ -3,7 +3,7 @@
 //! Does not own what a verb does. Invariant: data goes to stdout, everything for people to stderr.
 //! Exit code 0 is success, 1 failure, 2 bad usage or config.
 
-pub mod admin;
+pub mod admin_client;
 mod aligned_table;
 pub mod check;
 pub mod client;

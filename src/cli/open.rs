@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use moongate_api::{ApiError, SignInTicket};
 
-use crate::cli::admin::{AdminClient, GatewayArgs};
+use crate::cli::admin_client::{AdminClient, GatewayArgs};
 use crate::cli::process::print_message;
 
 /// Time limit of the gateway's answer.

@@ -15,7 +15,7 @@ use moongate_api::{
 use serde::Serialize;
 
 use crate::app::diff_plans;
-use crate::cli::admin::AdminClient;
+use crate::cli::admin_client::AdminClient;
 use crate::cli::process::{environment, print_message, report_error, report_unusable};
 use moongate_access::auth::{KeyHash, KeySettings};
 use moongate_config::{ConfigProblems, LoadOptions, Plan};

@@ -11,7 +11,7 @@ use moongate_api::{ApiError, GatewayStatus, ReloadReport, RestartReport, ServerS
 use moongate_config::has_name_characters;
 use moongate_model::UpstreamState;
 
-use crate::cli::admin::{AdminClient, GatewayArgs};
+use crate::cli::admin_client::{AdminClient, GatewayArgs};
 use crate::cli::process::print_message;
 
 /// Time limit of a restart. Longer than any sensible `start_timeout`.

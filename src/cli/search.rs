@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use moongate_api::ToolSearch;
 
-use crate::cli::admin::{GatewayArgs, read_error};
+use crate::cli::admin_client::{GatewayArgs, read_error};
 use crate::cli::process::print_message;
 use crate::cli::table_format::TableFormat;
 

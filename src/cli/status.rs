@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::cli::admin::{GatewayArgs, read_error};
+use crate::cli::admin_client::{GatewayArgs, read_error};
 use crate::cli::aligned_table::aligned;
 use crate::cli::check_servers::topic_title;
 use crate::cli::notes::{self, ServerNotes};

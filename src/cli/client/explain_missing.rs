@@ -4,7 +4,7 @@
 //! Does not change the endpoint's response. Invariant: without an answer from the admin listener,
 //! nothing is claimed.
 
-use crate::cli::admin::AdminClient;
+use crate::cli::admin_client::AdminClient;
 use moongate_api::{GatewayStatus, ServerCondition, ServerStatus};
 use moongate_model::UpstreamState;
 use moongate_telemetry::logs;

@@ -11,7 +11,7 @@ use moongate_api::{GatewayStatus, ItemState, ServerItems};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 
-use crate::cli::admin::AdminClient;
+use crate::cli::admin_client::AdminClient;
 
 /// Time for all answers together. The section is also printed without them.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use url::{Host, Url};
 use super::output::{VerbFailure, print_message};
 use crate::app::configured_servers::self_addresses;
 use crate::app::logins::logins_of;
-use crate::cli::admin::{AdminArgs, AdminClient};
+use crate::cli::admin_client::{AdminArgs, AdminClient};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::cli::process::{self, CONFIG_VARIABLE};
 use moongate_clients::KEY_VARIABLE;

@@ -15,7 +15,7 @@ use crate::app::doctor::{
     DoctorFinding, ExaminedGateway, LoginTrouble, RunningGateway, statuses_of,
 };
 use crate::app::logins::logins_of;
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin_client::GatewayArgs;
 use crate::cli::check_servers::start_without_listeners;
 
 /// Time limit of each answer of a running gateway.

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::app::doctor::{
     self, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair, RunningGateway,
 };
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin_client::GatewayArgs;
 use crate::cli::config_edit::{show_edit, write_edit};
 use crate::cli::confirm::{can_ask, confirm};
 use crate::cli::process::{BAD_CONFIG, print_message};
