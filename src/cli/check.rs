@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::cli::admin_client::AdminArgs;
+use crate::cli::check_plan::{self, PlanFormat};
 use crate::cli::check_servers;
-use crate::cli::plan::{self, PlanFormat};
 use crate::cli::process::{
     BAD_CONFIG, CONFIG_VARIABLE, block_on, config_of_environment, config_paths, environment,
     is_config_flag_given, print_message, report_unusable,
@@ -69,7 +69,7 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     }
     let paths = config_paths(given, &env);
     if args.plan {
-        return plan::plan_between(args.against.clone(), paths, revisions, args.format);
+        return check_plan::plan_between(args.against.clone(), paths, revisions, args.format);
     }
     let result = moongate_config::load(&LoadOptions {
         paths,
@@ -107,9 +107,9 @@ fn plan_against_running(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
         let admin = args.admin.client(&running)?;
         match candidate {
             Some(files) => {
-                plan::plan_of_candidate(&admin, files.clone(), revisions, args.format).await
+                check_plan::plan_of_candidate(&admin, files.clone(), revisions, args.format).await
             }
-            None => plan::plan_of_running(&admin, args.format).await,
+            None => check_plan::plan_of_running(&admin, args.format).await,
         }
     })
 }

@@ -321,7 +321,7 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
     let message = match reloaded.read() {
         Ok(ReloadReport::Applied { changes } | ReloadReport::Unchanged { changes }) => {
             if servers.is_empty() {
-                print_message(&super::plan::describe_changes(&changes));
+                print_message(&super::check_plan::describe_changes(&changes));
             }
             None
         }

@@ -130,7 +130,7 @@ pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
         .await?;
     match answer.read() {
         Ok(ReloadReport::Applied { changes } | ReloadReport::Unchanged { changes }) => {
-            print_message(&super::plan::describe_changes(&changes));
+            print_message(&super::check_plan::describe_changes(&changes));
             Ok(ExitCode::SUCCESS)
         }
         Ok(ReloadReport::Refused { message }) => {
