@@ -14,7 +14,7 @@ mod describe_tool;
 mod form;
 mod output;
 mod probe;
-mod prompt;
+mod system_prompt;
 mod progress;
 mod switched_off;
 pub(in crate::cli) mod table;
@@ -185,12 +185,12 @@ async fn show_lists(
     print(&match args.format {
         ListFormat::Table => table::lists(&lists).into(),
         ListFormat::Prompt => {
-            let mut text = prompt::lists(&lists, client.instructions().as_deref());
+            let mut text = system_prompt::lists(&lists, client.instructions().as_deref());
             // Only tools can be switched off one by one from the page or the command line.
             if let (Some((ItemKind::Tools, tools)), Some((admin, only))) =
                 (lists.first(), client.target.own_admin())
             {
-                text += &prompt::switched_off(
+                text += &system_prompt::switched_off(
                     &switched_off::find(&admin, only.as_deref(), tools).await,
                 );
             }

@@ -1,8 +1,8 @@
 //! Tools that the gateway's config switches off, for the section of a system prompt. Owns the
 //! requests to the admin listener.
 //!
-//! Does not write the section (`prompt.rs`). Invariant: without an answer from the gateway's own
-//! admin listener, nothing is claimed, and no server is named of which the caller sees nothing.
+//! Does not write the section (`system_prompt.rs`). Invariant: without an answer from the gateway's
+//! own admin listener, nothing is claimed, and no server is named of which the caller sees nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
