@@ -11,7 +11,7 @@ use crate::endpoint_path::endpoint_path;
 use crate::json_answer::{action_done, json};
 use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
-use crate::written_time::{milliseconds, timestamp};
+use crate::time_format::{milliseconds, timestamp};
 use moongate_api::{CallError, CallList, CallRow, ClientName};
 use moongate_gateway::RecentCall;
 use moongate_listener::json_response;

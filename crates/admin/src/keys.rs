@@ -20,7 +20,7 @@ use crate::json_answer::json;
 use crate::json_body::JsonBody;
 use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
-use crate::written_time::timestamp_to_second;
+use crate::time_format::timestamp_to_second;
 use moongate_access::auth::{AdminKey, AdminRole, KeyHash, KeySettings, is_key_name, new_key};
 use moongate_api::{
     ClientKey, EntrySource, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey,

@@ -56,9 +56,9 @@ mod sessions;
 mod sign_in;
 mod sign_in_routes;
 mod status;
+mod time_format;
 mod tool_catalog;
 mod try_call;
-mod written_time;
 
 use std::sync::Arc;
 

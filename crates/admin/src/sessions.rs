@@ -12,7 +12,7 @@ use crate::admin_state::AdminState;
 use crate::endpoint_path::endpoint_path;
 use crate::json_answer::{action_done, json};
 use crate::operator_check::{Operator, Viewer};
-use crate::written_time::timestamp_to_second;
+use crate::time_format::timestamp_to_second;
 use moongate_api::{ClientName, SessionList, SessionRow, StatelessClient};
 use moongate_listener::json_response;
 use moongate_model::PeerName;

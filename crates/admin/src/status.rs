@@ -21,7 +21,7 @@ use crate::operator_check::SameSite;
 use crate::server_details;
 use crate::server_name::ServerName;
 use crate::server_use::{ServerUse, count_use, use_by_server};
-use crate::written_time::{timestamp, timestamp_to_second};
+use crate::time_format::{timestamp, timestamp_to_second};
 use moongate_api::{
     GatewayStatus, LastError, LoginView, PendingReplacement, ServerCondition, ServerCounters,
     ServerFindings, ServerStatus, SharedConnection, StatusHint,

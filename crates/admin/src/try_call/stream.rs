@@ -18,7 +18,7 @@ use super::running::TryEntry;
 use crate::admin_state::AdminState;
 use crate::calls::call_row;
 use crate::key_check::AccessGrant;
-use crate::written_time::milliseconds;
+use crate::time_format::milliseconds;
 use moongate_access::auth::AdminAccess;
 use moongate_api::{TryDone, TryNotice, TryQuestion, TryStarted};
 use moongate_jsonrpc::json::JsonObject;
