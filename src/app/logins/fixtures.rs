@@ -1,7 +1,7 @@
-//! LoginDirectory for tests, of a server `files` at `auth.example.com`.
+//! Logins for tests: one that waits for its answer, and the grant that it ends in.
 //!
-//! Owns their fields. Does not store them. Invariant: the redirect address is one that the gateway
-//! has for the issuer.
+//! Owns their fields, with a server `files` and an issuer at `auth.example.com`. Does not store
+//! them. Invariant: the redirect address is one that the gateway has for the issuer.
 
 use jiff::Timestamp;
 use moongate_oauth::{
@@ -40,7 +40,7 @@ pub(crate) fn pending_login(state: &str) -> PendingLogin {
     }
 }
 
-/// LoginGrant that ends a login, after this many renewals.
+/// Grant that the login ends in, after this many renewals.
 pub(crate) fn grant_of(pending: &PendingLogin, renewal: u64) -> LoginGrant {
     LoginGrant {
         issuer: pending.issuer.clone(),
