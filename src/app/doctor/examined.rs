@@ -1,7 +1,7 @@
 //! Facts that the checks of `moongate doctor` read.
 //!
-//! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant:
-//! nothing is changed.
+//! Owns their form, those about this machine, and the status of servers that this process runs.
+//! Does not ask a running gateway (`cli/doctor/gather.rs`) or judge. Invariant: nothing is changed.
 
 use std::path::Path;
 

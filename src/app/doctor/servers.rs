@@ -1,7 +1,7 @@
 //! Checks of servers, by their states.
 //!
-//! Owns the code of each state. Does not connect (`examined.rs`). Invariant: a server has one
-//! finding about its connection at most.
+//! Owns the code of each state. Does not connect (`cli/doctor/gather.rs`). Invariant: a server has
+//! one finding about its connection at most.
 
 use moongate_api::{FindingSeverity, ServerCondition, ServerStatus};
 use moongate_model::{UpstreamState, login_command, login_sentence};
