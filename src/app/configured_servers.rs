@@ -1,4 +1,5 @@
-//! Servers of the config's files, as they are written, for those who compare others with them.
+//! Config files as far as others are compared with them: their servers as written, the variables
+//! that their references use, and the gateway's own addresses.
 //!
 //! Owns the reading. Does not resolve settings (`moongate_config::load`). Invariant: nothing is
 //! written.

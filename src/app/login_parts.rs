@@ -1,5 +1,8 @@
-//! Parts of a login that the config does not describe. Owns only the parts, not the login.
-//! Invariant: the default adds nothing to the config.
+//! Parts of a login that the config does not describe: methods, principals, people's routes and
+//! servers' credentials.
+//!
+//! Owns how they are joined with the logins of a plan. Does not log in (`logins/`). Invariant: the
+//! default adds nothing to the config.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Edits of the config files for operators.
+//! `FileEditor`, through which operators read and edit the config files of a running gateway.
 //!
-//! Owns the answers to them. Does not edit texts (`moongate_config::edit`). Invariant: reading and
-//! writing wait for a reload under way.
+//! Owns its `ConfigEditor` side. Does not make changes (`change_config.rs`) or edit texts
+//! (`moongate_config::edit`). Invariant: changes, previews and comparisons wait for a reload under
+//! way.
 
 use std::path::PathBuf;
 use std::sync::Arc;
