@@ -1,7 +1,8 @@
 //! Checks of the config.
 //!
-//! Owns the codes of its problems. Does not find problems (`moongate-config`). Invariant: nothing
-//! is written.
+//! Owns the codes of its problems, the search for secrets, repeated servers and archived packages,
+//! and the repairs. Does not validate the config (`moongate-config`). Invariant: nothing is
+//! written.
 
 use moongate_api::FindingSeverity;
 use moongate_config::edit::{ConfigOperation, raw_entry};

@@ -1,7 +1,7 @@
 //! Checks of the addresses that the gateway listens on.
 //!
-//! Owns the judgement of a taken port. Does not serve. Invariant: a port that is tried is free
-//! again afterwards.
+//! Owns the judgement of a taken port, of an admin listener that refuses, and of missing host
+//! names. Does not serve. Invariant: a port that is tried is free again afterwards.
 
 use std::net::{SocketAddr, TcpListener};
 

@@ -1,8 +1,8 @@
 //! `moongate doctor`: what is wrong with the config, this machine, the gateway, its servers and its
-//! clients. Owns the flags, the order of the findings and the exit code.
+//! clients. Owns the flags, the order of the findings, the repairs of `--fix` and the exit code.
 //!
-//! Does not look for problems itself (`app/doctor/`). Invariant: without `--fix`, nothing is
-//! written.
+//! Does not look for problems itself (`app/doctor/`, `clients.rs`). Invariant: without `--fix`,
+//! nothing is written.
 
 mod clients;
 mod gather;
