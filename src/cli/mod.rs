@@ -1,7 +1,8 @@
-//! Command line: one file for each verb. Owns flags, output and exit codes.
+//! Command line: a file or folder for each command, and files that several of them share. Owns the
+//! list of commands and how one is chosen.
 //!
-//! Does not own what a verb does. Invariant: data goes to stdout, everything for people to stderr.
-//! Exit code 0 is success, 1 failure, 2 bad usage or config.
+//! Does not own what a command does. Invariant: data goes to stdout, everything for people to
+//! stderr. Exit code 0 is success, 1 failure, 2 bad usage or config.
 
 pub mod admin_client;
 mod aligned_table;

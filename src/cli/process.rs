@@ -1,4 +1,5 @@
-//! Process of one command: its runtime, its environment, its messages and its exit codes.
+//! Process of one command: its runtime, its environment, the config that it means, its messages and
+//! its exit codes.
 //!
 //! Owns what all commands do alike. Does not know any command. Invariant: messages for people go to
 //! standard error.

@@ -1,7 +1,7 @@
 //! Arguments of a call as people type them: JSON, or pairs. Owns their parsing.
 //!
-//! Does not read schemas (`schema.rs`). Invariant: JSON is sent byte for byte as it was typed. A
-//! number in a pair keeps its digits.
+//! Does not read schemas (`moongate_form::schema`). Invariant: JSON is sent byte for byte as it was
+//! typed. A number in a pair keeps its digits.
 
 use bytes::Bytes;
 

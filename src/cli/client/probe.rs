@@ -1,7 +1,7 @@
-//! Probe of an endpoint: `initialize` and `tools/list`, as a client does at its start.
+//! Probe of an endpoint or server: `initialize` and `tools/list`, as a client does at its start.
 //!
-//! Owns the judgement of a failure. Does not connect (`app/probe.rs`) or print. Invariant: the
-//! connection and the child that was started have ended.
+//! Owns the runtime that a probe gets, and the judgement of a failure. Does not connect
+//! (`app/probe.rs`) or print. Invariant: the connection and the child that was started have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
