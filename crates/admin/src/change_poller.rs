@@ -42,7 +42,7 @@ pub(super) fn watch(admin: &Arc<AdminState>) -> Option<FeedWatcher> {
 
 /// State at the last poll, as it was reported.
 struct LastPoll {
-    look: LastLook,
+    reading: LastReading,
     servers: HashMap<String, ServerStatus>,
     sessions: Vec<SessionRow>,
     call_change: u64,
@@ -53,15 +53,15 @@ struct LastPoll {
 }
 
 /// Last reading of all servers. Read before their statuses, so that a later change is a sign.
-struct LastLook {
+struct LastReading {
     at: Instant,
     signs: ServerSigns,
     call_change: u64,
 }
 
-impl LastLook {
+impl LastReading {
     fn new(admin: &AdminState) -> Self {
-        LastLook {
+        LastReading {
             at: Instant::now(),
             signs: ServerSigns::read(admin),
             call_change: admin.gateway.recent_calls().last_change(),
@@ -72,7 +72,7 @@ impl LastLook {
 impl LastPoll {
     fn new(admin: &AdminState) -> Self {
         LastPoll {
-            look: LastLook::new(admin),
+            reading: LastReading::new(admin),
             call_change: admin.gateway.recent_calls().last_change(),
             call_id: admin.gateway.recent_calls().last_id(),
             servers: by_name(server_statuses(admin)),
@@ -109,14 +109,14 @@ impl LastPoll {
     /// they are due.
     fn needs_reading(&mut self, admin: &AdminState, is_due: bool) -> bool {
         let call_change = admin.gateway.recent_calls().last_change();
-        let has_counted = is_due && call_change != self.look.call_change;
+        let has_counted = is_due && call_change != self.reading.call_change;
         if !has_counted
-            && self.look.at.elapsed() < BUSY_INTERVAL
-            && !self.look.signs.have_changed(admin)
+            && self.reading.at.elapsed() < BUSY_INTERVAL
+            && !self.reading.signs.have_changed(admin)
         {
             return false;
         }
-        self.look = LastLook::new(admin);
+        self.reading = LastReading::new(admin);
         true
     }
 
