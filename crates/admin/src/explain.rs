@@ -1,7 +1,7 @@
 //! Explanation of who may call a tool, for operators.
 //!
-//! Owns the query. Does not decide (`moongate_gateway`). Invariant: it changes nothing, and no call
-//! is made.
+//! Owns the query, the status of names that are unknown or unclear, and the config line of each
+//! rule. Does not decide (`moongate_gateway`). Invariant: it changes nothing, and no call is made.
 
 use axum::response::Response;
 use http::StatusCode;

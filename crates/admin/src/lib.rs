@@ -2,8 +2,9 @@
 //!
 //! Owns the order of the checks, and the routes for metrics and health. Leaves the other routes to
 //! `routes.rs` and `page_routes.rs`, and does not serve MCP. Invariant: the only secret in a
-//! response is a key, ticket or session that the request has just made. Arguments and results are
-//! only in an operator's own call (`try_call/`). Probes never depend on a server or a key.
+//! response is a key, ticket, session or login address that the request has just made. Arguments
+//! and results are only in an operator's own call (`try_call/`). Probes never depend on a server or
+//! a key.
 
 mod admin_control;
 mod admin_state;

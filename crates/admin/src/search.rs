@@ -1,7 +1,7 @@
 //! Searches of operators: the tools that a model would find.
 //!
-//! Owns their form. Does not rank (`moongate_gateway`). Invariant: nothing is recorded of what was
-//! searched.
+//! Owns the query with its limits, and how hits are described. Does not rank (`moongate_gateway`).
+//! Invariant: searched words are not recorded.
 
 use axum::response::Response;
 use http::StatusCode;
