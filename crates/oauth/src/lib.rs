@@ -1,9 +1,9 @@
-//! Logins at MCP servers: an OAuth client, and the files that keep its tokens.
+//! Credentials for MCP servers: logins by OAuth, and tokens from commands and client credentials.
 //!
 //! Owns discovery, registration, authorization, tokens, and the login folder that all processes of
-//! a state folder share. Does not send MCP requests or open a browser. Invariant: a token is on
-//! disk before it is used, unless the disk cannot be written. It goes only to its own server, and
-//! never into a log line or an error.
+//! a state folder share, with its root secret. Does not send MCP requests or open a browser.
+//! Invariant: a login's token is on disk before it is used, unless the disk cannot be written. A
+//! token goes only to its own server, and never into a log line or an error.
 
 mod assertion_key;
 mod authorization_request;

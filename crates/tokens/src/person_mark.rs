@@ -1,8 +1,8 @@
-//! Identities of people and programs, which are the same in every process.
+//! Identities of people and programs, as marks that are the same in every process.
 //!
-//! Owns how they are derived from a token, and the secrets that mark a person's handles. Does not
-//! know about sessions. Invariant: an identity depends on nothing secret, so it survives a new
-//! secret, and a secret is never derived from an identity alone.
+//! Owns how they are derived from a token, the secrets that mark a person's handles, and names for
+//! logs. Does not know about sessions. Invariant: an identity depends on nothing secret, so it
+//! survives a new secret, and a secret is never derived from an identity alone.
 
 use aws_lc_rs::{digest, hmac};
 use moongate_model::{PrincipalKey, PrincipalSecret};
