@@ -1,8 +1,8 @@
 //! Credential of a login that renews itself.
 //!
 //! Owns when a token is renewed, and who waits for it. Does not talk to the authorization server
-//! (`token_endpoint.rs`). Invariant: a login has one renewal at a time across all processes, and a
-//! new token is on disk before it is used, unless the disk cannot be written.
+//! (`token_endpoint.rs`). Invariant: a login has one renewal at a time across all processes. A new
+//! token is on disk before it is used, unless the disk cannot be written.
 
 mod grant_file;
 mod held_grant;
