@@ -7,7 +7,8 @@
 use http::HeaderMap;
 
 use crate::auth::api_keys::bearer;
-use crate::auth::{AuthError, KeyHash};
+use crate::auth::authenticator::AuthError;
+use crate::auth::named_key::KeyHash;
 
 /// Access to the admin listener, as the config has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,7 +87,7 @@ pub fn bearer_hash(headers: &HeaderMap) -> Result<KeyHash, AuthError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::UNKNOWN_KEY;
+    use crate::auth::api_keys::UNKNOWN_KEY;
 
     fn key(name: &str, role: AdminRole) -> AdminKey {
         AdminKey {

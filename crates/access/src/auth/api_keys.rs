@@ -10,11 +10,12 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use crate::auth::expiry::is_past;
-use crate::auth::{
-    AuthError, AuthRefusal, Authenticator, InvalidCredentials, KeyHash, KeySettings,
-    PrincipalTable, ProvenIdentity, mark_texts,
+use crate::auth::authenticator::{
+    AuthError, AuthRefusal, Authenticator, InvalidCredentials, ProvenIdentity,
 };
+use crate::auth::expiry::is_past;
+use crate::auth::named_key::{KeyHash, KeySettings, mark_texts};
+use crate::auth::principal_table::PrincipalTable;
 use crate::policy::RoleAccess;
 use moongate_model::{Principal, RoleId};
 

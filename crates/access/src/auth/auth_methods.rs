@@ -12,12 +12,13 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
 use crate::auth::api_keys::ApiKeys;
-use crate::auth::expiry::is_past;
-use crate::auth::principal_table::NO_METHOD;
-use crate::auth::{
-    AuthError, AuthRefusal, AuthSettings, Authenticator, LackedRight, MethodSource, PrincipalTable,
-    ProvenIdentity,
+use crate::auth::auth_settings::AuthSettings;
+use crate::auth::authenticator::{
+    AuthError, AuthRefusal, Authenticator, LackedRight, ProvenIdentity,
 };
+use crate::auth::expiry::is_past;
+use crate::auth::method_source::MethodSource;
+use crate::auth::principal_table::{NO_METHOD, PrincipalTable};
 use crate::policy::{AccessTable, RoleAccess};
 use moongate_model::{Principal, PrincipalKey, PrincipalStanding, RoleId};
 

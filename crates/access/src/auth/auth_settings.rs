@@ -3,7 +3,9 @@
 //! Owns which methods are set up. Does not authenticate (`auth_methods.rs`). Invariant: a gateway
 //! is open only if nothing at all asks for credentials.
 
-use crate::auth::{BrokerSettings, KeySettings, RoleMatch, TokenSettings};
+use crate::auth::broker_settings::BrokerSettings;
+use crate::auth::named_key::KeySettings;
+use crate::auth::token_settings::{RoleMatch, TokenSettings};
 use crate::policy::RoleAccess;
 
 /// Settings of all methods.

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::auth::{AuthSettings, Authenticator, PrincipalTable};
+use crate::auth::auth_settings::AuthSettings;
+use crate::auth::authenticator::Authenticator;
+use crate::auth::principal_table::PrincipalTable;
 
 /// Source of methods that the config sets up but that crates above this one implement.
 pub trait MethodSource: Send + Sync {

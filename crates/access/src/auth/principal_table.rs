@@ -15,7 +15,7 @@ use tokio::sync::futures::Notified;
 
 use moongate_model::{Principal, PrincipalKey, PrincipalSecret, RoleId};
 
-use crate::auth::AuthError;
+use crate::auth::authenticator::AuthError;
 use crate::auth::expiry::is_past;
 use crate::policy::RoleSets;
 
