@@ -15,12 +15,9 @@ use crate::format::Format;
 use crate::node::SpanNode;
 use crate::plan::{self, Change, path_text};
 use crate::source::{Patch, ReadText, SourceText};
-use crate::text_bounds::exceeded_bound;
+use crate::text_bounds::{DEPTH_MAX, exceeded_bound};
 use crate::toml::TomlLayout;
 use crate::{json, toml, yaml};
-
-/// Limit of nesting. The readers of all formats call themselves, and would run out of stack.
-pub(crate) const DEPTH_MAX: usize = 128;
 
 /// Ranges of the values in a text.
 enum TextLayout {

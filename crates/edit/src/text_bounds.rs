@@ -13,6 +13,8 @@ use toml_parser::parser::{Event as TomlEvent, EventKind, RecursionGuard, parse_d
 
 use crate::format::Format;
 
+/// Limit of nesting. The readers of all formats call themselves, and would run out of stack.
+pub(crate) const DEPTH_MAX: usize = 128;
 /// Brackets of TOML within each other. Its parser calls itself, and needs a bound before this one
 /// can count keys.
 const TOML_BRACKETS_MAX: u32 = 80;

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::error::EditError;
 use crate::node::{NodeMembers, NodeShape, SpanEntry, SpanNode};
-use crate::proof::DEPTH_MAX;
 use crate::source::ReadText;
+use crate::text_bounds::DEPTH_MAX;
 
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
