@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::entry::{ConnectRequest, EntryError, client_entry};
 use crate::entry_update::updated_entry;
-use crate::import::SelfAddresses;
+use crate::import::self_addresses::SelfAddresses;
 use crate::profile::{ClientProfile, ServerWrapper, VariableForm};
 
 /// Existing entry with the requested name.

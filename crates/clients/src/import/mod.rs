@@ -15,7 +15,7 @@ mod registry;
 mod remote_bridge;
 mod runner;
 mod same_server;
-mod self_addresses;
+pub(crate) mod self_addresses;
 mod taken_servers;
 
 use std::fmt;
