@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::discovery::discover_token_server;
-use crate::json_fetch::LoginFetcher;
+use crate::login_fetcher::LoginFetcher;
 use crate::settings::{ClientCredentialsSettings, LoginTarget};
 use crate::token_endpoint::{TokenSet, get_client_token};
 use crate::token_server::FoundTokenServer;

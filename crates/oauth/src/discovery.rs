@@ -8,8 +8,8 @@ use moongate_transport::fetcher::{FetchFailure, Fetcher};
 use url::Url;
 
 use crate::challenge::BearerChallenge;
-use crate::json_fetch::{DocumentError, LoginFetcher};
 use crate::login_error::LoginError;
+use crate::login_fetcher::{DocumentError, LoginFetcher};
 use crate::resource_metadata::{ResourceMetadata, canonical_uri, covers, well_known_urls};
 use crate::server_metadata::{
     AuthorizationServer, MetadataFault, ServerMetadata, candidates, is_same_issuer, parse_issuer,

@@ -19,7 +19,7 @@ use crate::assertion_key::AssertionParties;
 use crate::authorization_request::PendingLogin;
 use crate::error_codes;
 use crate::grant::{ClientAuthMethod, ClientIdentity, LoginGrant};
-use crate::json_fetch::LoginFetcher;
+use crate::login_fetcher::LoginFetcher;
 use crate::scope::ScopeSources;
 use crate::secret_text::SecretText;
 use crate::settings::{ClientCredentialsSettings, ClientProof, LoginTarget};
