@@ -7,13 +7,13 @@
 use moongate_transport::fetcher::{FetchFailure, Fetcher};
 use url::Url;
 
+use crate::authorization_server::{
+    AuthorizationServer, MetadataFault, ServerMetadata, candidates, is_same_issuer, parse_issuer,
+};
 use crate::challenge::BearerChallenge;
 use crate::login_error::LoginError;
 use crate::login_fetcher::{DocumentError, LoginFetcher};
 use crate::resource_metadata::{ResourceMetadata, canonical_uri, covers, well_known_urls};
-use crate::server_metadata::{
-    AuthorizationServer, MetadataFault, ServerMetadata, candidates, is_same_issuer, parse_issuer,
-};
 use crate::settings::{ClientCredentialsSettings, LoginTarget, OAuthSettings};
 use crate::token_server::FoundTokenServer;
 use crate::untrusted_url;

@@ -8,6 +8,7 @@
 mod assertion_key;
 mod authorization_request;
 mod authorization_response;
+mod authorization_server;
 mod challenge;
 mod client_token_source;
 mod command_source;
@@ -37,7 +38,6 @@ mod scope;
 mod seal_ring;
 mod sealed_files;
 mod secret_text;
-mod server_metadata;
 mod settings;
 mod token_endpoint;
 mod token_server;
@@ -52,6 +52,7 @@ pub use authorization_request::{
     PendingLogin, callback_path, code_challenge, is_own_parameter, random_text,
 };
 pub use authorization_response::AuthorizationResponse;
+pub use authorization_server::AuthorizationServer;
 pub use challenge::BearerChallenge;
 pub use client_token_source::ClientTokenSource;
 pub use command_source::CommandSource;
@@ -71,7 +72,6 @@ pub use row_seal::RowSeal;
 pub use scope::is_scope;
 pub use seal_ring::SealRing;
 pub use secret_text::SecretText;
-pub use server_metadata::AuthorizationServer;
 pub use settings::{
     AssertionSettings, ClientCredentialsSettings, ClientProof, CommandSettings, LoginTarget,
     OAuthSettings, ServerAuth,

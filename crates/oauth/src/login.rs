@@ -13,6 +13,7 @@ use crate::authorization_request::{
     PendingLogin, authorization_url, random_text, redirect_address,
 };
 use crate::authorization_response::AuthorizationResponse;
+use crate::authorization_server::AuthorizationServer;
 use crate::challenge::BearerChallenge;
 use crate::discovery::{DiscoveryOutcome, discover};
 use crate::folder_error::FolderError;
@@ -21,7 +22,6 @@ use crate::login_error::LoginError;
 use crate::login_folder::{LoginFolder, RefreshLock};
 use crate::registration::choose_client;
 use crate::scope::{EarlierScope, ScopeChoice, ScopeSources};
-use crate::server_metadata::AuthorizationServer;
 use crate::settings::{LoginTarget, OAuthSettings};
 use crate::token_endpoint::{TokenSet, exchange_code, revoke};
 use crate::untrusted_url;

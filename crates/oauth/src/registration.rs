@@ -8,13 +8,13 @@ use moongate_transport::fetcher::Fetcher;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use crate::authorization_server::AuthorizationServer;
 use crate::discovery::DiscoveryOutcome;
 use crate::error_codes;
 use crate::grant::{ClientAuthMethod, ClientIdentity};
 use crate::login_error::LoginError;
 use crate::login_fetcher::LoginFetcher;
 use crate::secret_text::SecretText;
-use crate::server_metadata::AuthorizationServer;
 use crate::settings::OAuthSettings;
 use crate::untrusted_url;
 
