@@ -9,8 +9,8 @@ use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Call, ItemKind};
 use serde::Serialize;
 
-use super::connect::VerbClient;
 use super::render_content::first_text;
+use super::verb_client::VerbClient;
 
 /// Tools of an endpoint in search mode. All of them are listed there.
 const META_TOOLS: [&str; 3] = ["search_tools", DESCRIBE, "call_tool"];

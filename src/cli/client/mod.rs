@@ -9,7 +9,7 @@ mod arguments;
 mod elicitation;
 mod explain_missing;
 mod render_content;
-mod connect;
+mod verb_client;
 mod describe_tool;
 mod form;
 mod output;
@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 use arguments::CallArguments;
 use clap::{Args, Subcommand, ValueEnum};
-use connect::VerbClient;
 use describe_tool::{DescribedTool, describe, find_tool};
 use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
+use verb_client::VerbClient;
 
 use crate::cli::process::{report_error, runtime};
 use moongate_config::nearest;
@@ -155,7 +155,7 @@ pub fn run(verb: ClientVerb) -> ExitCode {
 }
 
 async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailure> {
-    connect::with_client(&args.target, async |client: &VerbClient| {
+    verb_client::with_client(&args.target, async |client: &VerbClient| {
         show_lists(client, args, kinds).await
     })
     .await
@@ -202,7 +202,7 @@ async fn show_lists(
 }
 
 async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
-    connect::with_client(&args.target, async |client: &VerbClient| {
+    verb_client::with_client(&args.target, async |client: &VerbClient| {
         call_tool(client, args, given).await
     })
     .await
@@ -291,7 +291,7 @@ async fn missing_tool(
 }
 
 async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
-    connect::with_client(&args.target, async |client: &VerbClient| {
+    verb_client::with_client(&args.target, async |client: &VerbClient| {
         // All arguments of a prompt are strings.
         let arguments = given.typed(None)?.map(|arguments| arguments.to_raw());
         let outcome = client
@@ -304,7 +304,7 @@ async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFail
 }
 
 async fn read(args: &ReadArgs) -> Result<ExitCode, VerbFailure> {
-    connect::with_client(&args.target, async |client: &VerbClient| {
+    verb_client::with_client(&args.target, async |client: &VerbClient| {
         let outcome = client.finish_call(Call::for_resource(&args.uri)).await?;
         show(&outcome, args.format, render_content::read_result)?;
         Ok(ExitCode::SUCCESS)

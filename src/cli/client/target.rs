@@ -1,7 +1,7 @@
 //! Target of a verb. Owns the flags that choose it.
 //!
-//! Does not connect (`connect.rs`). Invariant: the environment does not change what flags choose,
-//! except for the key.
+//! Does not connect (`verb_client.rs`). Invariant: the environment does not change what flags
+//! choose, except for the key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
