@@ -55,7 +55,7 @@ mod server_source;
 mod server_use;
 mod sessions;
 mod sign_in;
-mod sign_in_routes;
+mod sign_in_handlers;
 mod status;
 mod time_format;
 mod tool_catalog;

@@ -15,7 +15,7 @@ use crate::route_types::{Described, RouteTypes};
 use crate::{
     calls, config_change, config_view, connect, doctor, endpoint_cost, event_stream, explain, keys,
     new_servers, openapi, operator_actions, people, popular, search, server_items, server_login,
-    server_preview, sessions, sign_in_routes, status, try_call,
+    server_preview, sessions, sign_in_handlers, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 use moongate_api::{
@@ -137,7 +137,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "POST",
         "/api/v1/signin",
         "Exchanges a key or a ticket for a cookie.",
-        || post(sign_in_routes::sign_in),
+        || post(sign_in_handlers::sign_in),
     )
     .takes::<SignInRequest>()
     .gives::<SignedInOperator>(),
@@ -146,21 +146,21 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         "/api/v1/signout",
         "Ends the session of a \
         cookie.",
-        || post(sign_in_routes::sign_out),
+        || post(sign_in_handlers::sign_out),
     )
     .gives::<SignOutReport>(),
     ApiRoute::view(
         "POST",
         "/api/v1/tickets",
         "Creates a ticket that signs a browser in once.",
-        || post(sign_in_routes::make_ticket),
+        || post(sign_in_handlers::make_ticket),
     )
     .gives::<SignInTicket>(),
     ApiRoute::view(
         "GET",
         "/api/v1/me",
         "Name and role of the key that sent the request.",
-        || get(sign_in_routes::me),
+        || get(sign_in_handlers::me),
     )
     .gives::<SignedInOperator>(),
     ApiRoute::view(

@@ -1,6 +1,6 @@
-//! Logins at servers: the routes that start and end one.
+//! Logins at servers: the handlers that start and end one.
 //!
-//! Owns the routes, and the status of each refusal. Does not check who may act
+//! Owns the handlers, and the status of each refusal. Does not check who may act
 //! (`operator_check.rs`) or log in. Invariant: only an operator gets the address of a login.
 
 use axum::extract::Path;
