@@ -1,4 +1,4 @@
-//! Logins from start to finish, as the command, the page and the callback run them.
+//! Logins from start to finish, and logouts, as the commands, the page and the callback run them.
 //!
 //! Owns the order of the steps. Does not open a browser or listen. Invariant: a code is used once,
 //! after all checks, and a grant is on disk before anything reports it.
