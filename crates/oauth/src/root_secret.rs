@@ -1,4 +1,5 @@
-//! Root secret of a state folder: the file `secret`, from which the keys of all seals come.
+//! Root secret of a state folder: the file `secret`, from which the keys of login files and of
+//! people's logins are derived.
 //!
 //! Owns how it is created, read and refused. Does not seal (`row_seal.rs`). Invariant: it is
 //! created once, is never replaced while something is sealed with it, and is not used if other
