@@ -13,7 +13,7 @@ use moongate_access::auth::{
     AuthMethods, AuthSettings, Authenticator, MethodSource, PrincipalTable,
 };
 use moongate_access::policy::AccessTable;
-use moongate_broker::BrokerMethods;
+use moongate_broker::BrokerMethodSource;
 use moongate_config::Plan;
 use moongate_tokens::TokenMethodSource;
 
@@ -45,7 +45,7 @@ pub(super) fn open_methods(
     let tokens = TokenMethodSource::new(own, &people.person_secret());
     let mut sources: Vec<Arc<dyn MethodSource>> = vec![Arc::new(tokens)];
     if let Some(broker) = &people.broker {
-        sources.push(Arc::new(BrokerMethods(broker.clone())));
+        sources.push(Arc::new(BrokerMethodSource(broker.clone())));
     }
     AuthMethods::with_source(
         login.principals.clone(),

@@ -216,12 +216,12 @@ mod tests {
     use moongate_oauth::SecretText;
 
     use super::*;
-    use crate::broker_methods::BrokerMethods;
+    use crate::broker_method_source::BrokerMethodSource;
     use crate::end_cause::EndCause;
     use crate::test_broker::TestBroker;
 
     fn methods(test: &TestBroker) -> Arc<AuthMethods> {
-        let source = Arc::new(BrokerMethods(test.broker.clone()));
+        let source = Arc::new(BrokerMethodSource(test.broker.clone()));
         let settings = test.auth_settings();
         let principals = test.principals.clone();
         AuthMethods::with_source(principals, Vec::new(), Some(source), &settings).0

@@ -10,7 +10,7 @@ mod authorize_request;
 mod authorize_route;
 mod broker;
 mod broker_method;
-mod broker_methods;
+mod broker_method_source;
 mod callback_route;
 mod client_authentication;
 mod client_documents;
@@ -71,7 +71,7 @@ mod transactions;
 mod test_broker;
 
 pub use broker::{Broker, BrokerParts};
-pub use broker_methods::BrokerMethods;
+pub use broker_method_source::BrokerMethodSource;
 pub use end_cause::EndOutcome;
 pub use login_id::LoginId;
 pub use login_store::LostSecret;

@@ -1,4 +1,4 @@
-//! Method of the broker for a config, before and after a reload.
+//! Source of the broker's method, which makes a method for each version of the config.
 //!
 //! Owns whether there is one. Does not authenticate (`broker_method.rs`). Invariant: without
 //! `[auth.oauth]` there is no method, so nothing of OAuth shows.
@@ -11,9 +11,9 @@ use crate::broker::Broker;
 use crate::broker_method::BrokerMethod;
 
 /// Source of the method for the broker's access tokens.
-pub struct BrokerMethods(pub Arc<Broker>);
+pub struct BrokerMethodSource(pub Arc<Broker>);
 
-impl MethodSource for BrokerMethods {
+impl MethodSource for BrokerMethodSource {
     fn methods(
         &self,
         settings: &AuthSettings,
@@ -38,7 +38,7 @@ mod tests {
     #[tokio::test]
     async fn there_is_a_method_only_with_a_broker_in_the_config() {
         let test = TestBroker::in_memory();
-        let source = BrokerMethods(test.broker.clone());
+        let source = BrokerMethodSource(test.broker.clone());
         let with_broker = test.auth_settings();
         assert_eq!(source.methods(&with_broker, &test.principals).len(), 1);
         let without = AuthSettings::default();
