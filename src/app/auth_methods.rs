@@ -1,8 +1,8 @@
 //! Authentication methods of a running gateway, including access tokens.
 //!
-//! Owns the secret that marks people's handles. Does not verify tokens (`moongate_tokens`).
-//! Invariant: without a folder for secrets, the gateway still starts, but whatever people have open
-//! ends with the process.
+//! Owns the order in which sources of methods are asked. Does not verify tokens (`moongate_tokens`,
+//! `moongate_broker`) or open the secrets of people (`broker_parts.rs`). Invariant: a reload asks
+//! the sources of the start.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! Broker of a running gateway.
+//! Broker of a running gateway, and the secrets of people.
 //!
 //! Owns what it is made of: the secrets, the settings of the plan and the rules for its fetches.
 //! Does not answer or restore (`moongate_broker`, `persistence.rs`). Invariant: a gateway whose
-//! plan has no `auth.oauth` starts without a secret, and then nothing of OAuth shows.
+//! plan has no `auth.oauth` starts even if no secret can be kept, but then whatever people have
+//! open ends with the process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
