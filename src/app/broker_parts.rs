@@ -72,7 +72,7 @@ async fn open_secrets(plan: &Plan) -> anyhow::Result<Arc<RootSecrets>> {
             temporary_secrets()
         }
         Err(error) => {
-            return Err(error).context("the logins of people cannot be used (auth.oauth)");
+            return Err(error).context("people's logins cannot be used (auth.oauth)");
         }
     };
     Ok(Arc::new(secrets))

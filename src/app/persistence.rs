@@ -115,7 +115,7 @@ impl PersistentState {
         let mut contents = self.store.take_contents();
         if let Err(error) = self.restore_logins(contents.as_mut()) {
             // Too late to refuse the start. Nobody can log in, and nobody who did gets in.
-            tracing::error!("logins of people not restored: {error}");
+            tracing::error!("people's logins not restored: {error}");
         }
         self.restore(contents);
     }

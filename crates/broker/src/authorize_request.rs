@@ -175,19 +175,19 @@ fn check_rest(
         }
     }
     if !matches!(fields.get("response_mode"), None | Some("query")) {
-        return Err(invalid("The only response_mode is query"));
+        return Err(invalid("The only supported response_mode is query"));
     }
     if fields.get("code_challenge_method") != Some("S256") {
         return Err(invalid("The request needs code_challenge_method=S256"));
     }
     let challenge = fields.get("code_challenge").unwrap_or_default();
     if !is_challenge(challenge) {
-        return Err(invalid("The request needs a code_challenge of PKCE"));
+        return Err(invalid("The request needs a PKCE code_challenge"));
     }
     let endpoint = match fields.get("resource") {
         Some(resource) => resources.endpoint_of(resource).ok_or(OAuthError::new(
             OAuthCode::InvalidTarget,
-            "The resource is not one of this gateway",
+            "The resource does not belong to this gateway",
         ))?,
         None => String::new(),
     };

@@ -58,16 +58,16 @@ impl BrokerMethod {
         }
         let live = store
             .find(claims.login)
-            .ok_or(AuthError::invalid("token of an ended login"))?;
+            .ok_or(AuthError::invalid("token of a login that has ended"))?;
         if !is_current(&live.row, claims.generation) {
-            return Err(AuthError::invalid("token that was renewed twice"));
+            return Err(AuthError::invalid("token that was renewed more than once"));
         }
         let person = store
             .person(&live.row.mark)
-            .ok_or(AuthError::invalid("token of an ended login"))?;
+            .ok_or(AuthError::invalid("token of a login that has ended"))?;
         if self.broker.checked_until(&person) <= now {
             return Err(AuthError::invalid(
-                "person whom the company's login has not confirmed for too long",
+                "person whom the company login has not confirmed recently enough",
             ));
         }
         Ok((claims, live, person))
@@ -115,7 +115,7 @@ impl BrokerMethod {
             if !self.knows(&mark) {
                 self.principals.remove(&mark);
             }
-            return Err(AuthError::invalid("token of an ended login"));
+            return Err(AuthError::invalid("token of a login that has ended"));
         }
         let unchecked = self.broker.checked_until(person);
         let expires = later(now, PROOF_LIFE).min(claims.expires).min(unchecked);
@@ -134,7 +134,7 @@ impl BrokerMethod {
             broker.store.ready(READY_PATIENCE).await;
         });
         AuthRefusal {
-            error: AuthError::Unavailable("logins not read yet"),
+            error: AuthError::Unavailable("logins not loaded yet"),
             fetch: Some(fetch),
         }
     }
@@ -154,7 +154,7 @@ impl Authenticator for BrokerMethod {
     }
 
     fn advice(&self) -> &'static str {
-        "Log in with OAuth, which leads to the company's login"
+        "Log in with OAuth, through the company's login"
     }
 
     fn authenticate(
@@ -319,7 +319,7 @@ mod tests {
         assert!(login.is_cancelled());
         let refused = methods.authenticate(&headers, "", Some(&mut cached));
         let cause = refused.err().map(|refused| refused.error.cause());
-        assert_eq!(cause, Some("token of an ended login"));
+        assert_eq!(cause, Some("token of a login that has ended"));
         assert!(!test.principals.admits(&ann));
     }
 
@@ -353,7 +353,7 @@ mod tests {
         person.checked = Timestamp::now() - Duration::from_secs(25 * 3600);
         test.broker.store.put_person(person, version).await.unwrap();
         let refused = authenticate(&methods, &token, "");
-        let cause = "person whom the company's login has not confirmed for too long";
+        let cause = "person whom the company login has not confirmed recently enough";
         assert_eq!(refused, Err(cause));
     }
 
@@ -365,7 +365,7 @@ mod tests {
             .authenticate(&sent("mga_x"), "", None)
             .err()
             .unwrap();
-        assert_eq!(refused.error.cause(), "logins not read yet");
+        assert_eq!(refused.error.cause(), "logins not loaded yet");
         let fetch = refused.fetch.unwrap();
         test.broker.restore(None).unwrap();
         fetch.await;

@@ -90,8 +90,8 @@ async fn take_answer(broker: &Broker, head: &Parts, peer: Option<IpAddr>) -> Res
 
 /// Builds the page for an answer that belongs to no login of this browser.
 fn unknown_login() -> Response {
-    let text = "This login was started in another browser, took more than ten minutes, or is over \
-                already. Start it again in your program.";
+    let text = "This login was started in another browser, took more than ten minutes, or has \
+                already finished. Start it again in your program.";
     error_page(NOT_LOGGED_IN, text, None)
 }
 
@@ -118,15 +118,15 @@ fn hand_over(broker: &Broker, transaction: &Transaction, person: ProvenPerson) -
 }
 
 fn no_role(broker: &Broker, request: &AuthorizeRequest, name: &str) -> Response {
-    tracing::warn!("login of {name} refused: no role of auth.roles matches");
+    tracing::warn!("login of {name} refused: no role in auth.roles matches");
     let error = OAuthError::new(
         OAuthCode::AccessDenied,
-        "No role of this gateway is for this person.",
+        "No role on this gateway matches this person.",
     );
     let back = answer_address(&broker.issuer, request, Err(&error));
     let text = format!(
-        "The company's login knows you as {name}, but nobody has given you access to this gateway. \
-         Ask its operator, or log in with another account."
+        "Your company's login identified you as {name}, but you have no access to this gateway. \
+         Ask its operator for access, or log in with another account."
     );
     refusal_page(StatusCode::FORBIDDEN, NOT_LOGGED_IN, &text, Some(&back))
 }
@@ -135,7 +135,7 @@ fn too_many(broker: &Broker, request: &AuthorizeRequest) -> Response {
     broker.metrics.broker.refused.inc(BrokerLimit("codes"));
     let error = OAuthError::new(
         OAuthCode::TemporarilyUnavailable,
-        "Too many logins at the moment.",
+        "Too many people are logging in right now.",
     );
     let back = answer_address(&broker.issuer, request, Err(&error));
     let text = "Too many people are logging in right now. Start the login again in a minute.";

@@ -32,7 +32,7 @@ const FOREIGN: OAuthError = OAuthError::new(
 /// Error for a client with a secret, since no client has one.
 const SECRET: OAuthError = OAuthError::new(
     OAuthCode::InvalidClient,
-    "Clients have no secret here: register again",
+    "Clients have no secrets here: register again",
 );
 
 /// Client that a request names.
@@ -81,7 +81,7 @@ fn read_assertion(form: &FormFields) -> Result<Option<&str>, OAuthError> {
         (Some(_), Some(ASSERTION_TYPE)) => Ok(assertion),
         _ => Err(OAuthError::new(
             OAuthCode::InvalidClient,
-            "The client_assertion is not of the type jwt-bearer",
+            "The client_assertion_type is not jwt-bearer",
         )),
     }
 }

@@ -160,7 +160,7 @@ impl DocumentFetch {
             Ok((record, age)) => (Ok(Arc::new(record)), age),
             Err(why) => {
                 let host = self.url.host_str().unwrap_or_default().to_owned();
-                tracing::warn!("document of a client at {host} not read: {why}");
+                tracing::warn!("client document at {host} not read: {why}");
                 (Err(ClientFault::Unreadable { host, why }), FAILURE_AGE)
             }
         };

@@ -33,7 +33,7 @@ impl ClientFault {
     pub(crate) fn error(&self) -> OAuthError {
         match self {
             ClientFault::Unknown => {
-                OAuthError::new(OAuthCode::InvalidClient, "The client is not known")
+                OAuthError::new(OAuthCode::InvalidClient, "The client is unknown")
             }
             ClientFault::NotAllowed { .. } => OAuthError::new(
                 OAuthCode::UnauthorizedClient,

@@ -58,8 +58,8 @@ pub(crate) fn register_client(
     rules: &RedirectRules,
     seal: &RowSeal,
 ) -> Result<RegisteredClient, OAuthError> {
-    let asked: AskedRegistration =
-        serde_json::from_slice(body).map_err(|_| invalid("The body is not a registration"))?;
+    let asked: AskedRegistration = serde_json::from_slice(body)
+        .map_err(|_| invalid("The body is not a client registration"))?;
     let count = asked.redirect_uris.len();
     if count == 0 || count > REDIRECTS_MAX {
         return Err(OAuthError::new(
@@ -140,7 +140,7 @@ fn refuse(fault: &RedirectFault) -> OAuthError {
             "The scheme of a redirect address is not allowed: the operator can add it to \
              redirect_schemes"
         }
-        RedirectFault::OwnHost => "A redirect address is this gateway",
+        RedirectFault::OwnHost => "A redirect address points to this gateway",
         RedirectFault::NotRegistered | RedirectFault::HostNotAllowed(_) => {
             "A redirect address is not allowed"
         }

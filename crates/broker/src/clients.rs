@@ -30,7 +30,7 @@ use crate::redirect_rules::RedirectRules;
 /// Error for an assertion that is missing or not good. The same for every cause.
 const NOT_PROVED: OAuthError = OAuthError::new(
     OAuthCode::InvalidClient,
-    "The client has not proved itself by a good client_assertion",
+    "The client needs a valid client_assertion",
 );
 /// Error for a client without keys that sends an assertion.
 const NO_KEYS: OAuthError = OAuthError::new(
@@ -40,12 +40,12 @@ const NO_KEYS: OAuthError = OAuthError::new(
 /// Error while a client cannot be checked.
 const LATER: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
-    "The client cannot be checked now: try again later",
+    "The client cannot be checked right now: try again later",
 );
 /// Error while clients cannot register.
 const NO_REGISTRATION: OAuthError = OAuthError::new(
     OAuthCode::InvalidClientMetadata,
-    "Clients do not register here",
+    "Clients cannot register here",
 );
 
 /// Clients that ask for logins.

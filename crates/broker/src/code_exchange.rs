@@ -32,7 +32,7 @@ const INCOMPLETE: OAuthError = OAuthError::new(
 /// Error for a resource that the person did not say yes to.
 pub(crate) const OTHER_RESOURCE: OAuthError = OAuthError::new(
     OAuthCode::InvalidTarget,
-    "The resource is not the one of the login",
+    "The resource is not the one that the login is for",
 );
 
 /// Exchanges the code in a request for the first tokens of a login.

@@ -39,11 +39,11 @@ impl ConsentView<'_> {
         let client = &*self.checked.client;
         html! {
             h1 { "Approve access for “" (client_name(client)) "”?" }
-            p { "This program asks to use tools of this gateway in your name." }
+            p { "This program is asking to use this gateway's tools on your behalf." }
             dl {
                 (program_fact(client))
                 (fact("Identity", &origin_words(client)))
-                (fact("Answer goes to", &self.redirect_words()))
+                (fact("Sends you back to", &self.redirect_words()))
                 (fact("Gets access to", &self.endpoint_words()))
                 (fact("You log in at", &html! { b { (VisibleText(self.provider)) } }))
             }
@@ -71,7 +71,7 @@ impl ConsentView<'_> {
             @if request.is_all_servers || request.endpoint.is_empty() {
                 b { "all servers" } " that you may use"
             } @else {
-                b { (VisibleText(&request.endpoint)) } ", as far as you may use it"
+                b { (VisibleText(&request.endpoint)) } ", limited to what you may use"
             }
             small { code { (VisibleText(self.resource)) } }
             small { "It stays logged in until the login expires or an operator ends it." }
@@ -87,7 +87,7 @@ impl ConsentView<'_> {
                     p { "Careful: any program on this computer can claim this name." }
                 }
                 p { "Approve only if you have just started this login yourself. If a link or \
-                    another person brought you here, press Don’t approve." }
+                    another person sent you here, press Don’t approve." }
             }
         }
     }
@@ -115,7 +115,7 @@ fn client_name(client: &ClientRecord) -> Markup {
 fn program_fact(client: &ClientRecord) -> Markup {
     let words = html! {
         b { (client_name(client)) }
-        small { "Its own claim. Nobody has checked this name." }
+        small { "The program chose this name. Nobody has checked it." }
     };
     fact("Program", &words)
 }
@@ -252,7 +252,7 @@ mod tests {
         let page = draw(&checked("Claude"));
         for words in [
             "<bdi class=\"name\">Claude</bdi>",
-            "Its own claim.",
+            "The program chose this name.",
             "<b>claude.ai</b>",
             "https://claude.ai/client.json",
             "https://claude.ai/cb?x=1&amp;y=2",

@@ -53,9 +53,9 @@ async fn answer(
     let cookies = LoginCookies::of(&broker.settings.public_url);
     let secrets = cookies.form_secrets(headers);
     if secrets.is_empty() {
-        let text = "This page was opened elsewhere or too long ago, or your browser keeps no \
-                    cookies. Start the login again in your program, and open this in your own \
-                    browser.";
+        let text = "This page was opened in another browser or too long ago, or your browser \
+                    blocks cookies. Start the login again in your program, and open the page \
+                    in your own browser.";
         return error_page(NOT_COUNTED, text, None);
     }
     let sealed = fields.get(REQUEST_FIELD).unwrap_or_default();
@@ -70,7 +70,11 @@ async fn answer(
     match fields.get(ANSWER_FIELD) {
         Some(YES) => start_login(broker, headers, request, peer).await,
         Some(NO) => refused(broker, &request),
-        _ => error_page(NOT_COUNTED, "The answer was neither yes nor no.", None),
+        _ => error_page(
+            NOT_COUNTED,
+            "The form came back without a valid answer.",
+            None,
+        ),
     }
 }
 
@@ -116,7 +120,7 @@ async fn start_login(
 fn refused(broker: &Broker, request: &AuthorizeRequest) -> Response {
     let error = OAuthError::new(OAuthCode::AccessDenied, "The person did not approve.");
     let back = answer_address(&broker.issuer, request, Err(&error));
-    let text = "The program gets no access. You can close this page.";
+    let text = "The program was not given access. You can close this page.";
     refusal_page(StatusCode::OK, "Not approved", text, Some(&back))
 }
 

@@ -48,7 +48,7 @@ pub(crate) async fn send_to_provider(
     let ProviderRequest { url, sent } = match broker.provider.begin(&state, asked_again).await {
         Ok(begun) => begun,
         Err(fault) => {
-            tracing::warn!("start of a login failed: the company's login: {fault}");
+            tracing::warn!("start of a login failed: company login: {fault}");
             return provider_fault_page(broker, &departure.request, fault);
         }
     };

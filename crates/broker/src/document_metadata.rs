@@ -74,15 +74,17 @@ fn read_proof(members: &DocumentMembers, rules: &FetchRules) -> Result<ClientPro
     match members.token_endpoint_auth_method.as_deref() {
         None | Some("none") => return Ok(ClientProof::None),
         Some("private_key_jwt") => {}
-        Some(_) => return Err("its token_endpoint_auth_method is not none or private_key_jwt"),
+        Some(_) => {
+            return Err("its token_endpoint_auth_method is neither none nor private_key_jwt");
+        }
     }
     let keys = match (&members.jwks, members.jwks_uri.as_deref()) {
         (Some(jwks), None) => JwkSet::read(jwks.get().as_bytes())
             .map(ClientKeys::inline)
-            .ok_or("its jwks has no key that can be used")?,
+            .ok_or("its jwks has no usable key")?,
         (None, Some(address)) => parse_untrusted_url(address)
             .map(|url| ClientKeys::fetched(url, rules))
-            .ok_or("its jwks_uri is not a URL that can be used")?,
+            .ok_or("its jwks_uri is not a usable URL")?,
         _ => return Err("it needs either jwks or jwks_uri"),
     };
     Ok(ClientProof::Keys(Arc::new(keys)))

@@ -40,7 +40,7 @@ pub(crate) fn back_link(back: &str) -> Markup {
         .filter(|url| url.scheme() == "https")
         .and_then(Url::host_str);
     html! {
-        p class="soft" { "The program is still waiting. The button brings it the answer." }
+        p class="soft" { "The program is still waiting. The button reports the result to it." }
         div class="row" {
             a class="button" href=(back) {
                 @match host {

@@ -92,7 +92,7 @@ fn draw(words: &FaultWords) -> Markup {
         h1 { (words.title) }
         p { (VisibleText(&words.text)) }
         @if let Some(line) = &words.line {
-            p { "If this program is one that people here should use, the operator of this gateway \
+            p { "If people should be able to use this program here, the operator of this gateway \
                 can add this line to " code { "[auth.oauth]" } ":" }
             pre { (VisibleText(line)) }
             @if line.contains(OWN_ENTRIES) {
@@ -116,7 +116,10 @@ fn form_words(fault: &FormFault) -> FaultWords {
         FormFault::TooLong => "The request is too long.".to_owned(),
         FormFault::NotAForm => "The request can't be read.".to_owned(),
         FormFault::Twice(name) => {
-            format!("The request has the parameter {} twice.", shorten(name))
+            format!(
+                "The request contains the parameter {} more than once.",
+                shorten(name)
+            )
         }
     };
     let advice = "Start the login again in your program.";
@@ -141,8 +144,8 @@ fn client_words(settings: &BrokerSettings, id: &str, fault: &ClientFault) -> Fau
             ..refuse(
                 "This client is not allowed",
                 format!(
-                    "The client {id} is described at {}, which is not among the hosts that may ask \
-                     for logins here.",
+                    "The client {id} is described at {}, which is not one of the hosts that may \
+                     request logins here.",
                     shorten(host)
                 ),
             )
@@ -199,7 +202,7 @@ fn redirect_words(
         ..refuse(
             "This address is not allowed",
             format!(
-                "The client “{}” asks to send the answer of the login to {}, {why}.",
+                "The client “{}” wants the result of the login to go to {}, {why}.",
                 shorten(client),
                 shorten(address)
             ),

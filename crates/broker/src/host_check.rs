@@ -48,8 +48,8 @@ fn refuse_host(issuer: &str, path: &str) -> Response {
     }
     if PAGES.contains(&path) {
         let text = format!(
-            "Logins are at {issuer} alone. Start the login again in your program, with the address \
-             of this gateway that starts with {issuer}."
+            "Logins work only at {issuer}. Start the login again in your program, with the gateway \
+             address that starts with {issuer}."
         );
         return refusal_page(
             StatusCode::MISDIRECTED_REQUEST,
@@ -61,7 +61,7 @@ fn refuse_host(issuer: &str, path: &str) -> Response {
     json_response(
         StatusCode::MISDIRECTED_REQUEST,
         "wrong_host",
-        &format!("Logins are at {issuer} alone"),
+        &format!("Logins work only at {issuer}"),
     )
 }
 

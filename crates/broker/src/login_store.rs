@@ -53,9 +53,9 @@ pub(crate) struct LoginStore {
 /// Stored logins whose secret is gone.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the state file has logins of people, and the secret that opens them is gone: restore the \
-     file `secret` or set gateway.secret to its text, or delete the state file so that everybody \
-     logs in again"
+    "the state file has people's logins, but the secret that opens them is gone: restore the \
+     file `secret`, set gateway.secret to its contents, or delete the state file so that \
+     everybody logs in again"
 )]
 pub struct LostSecret;
 
@@ -102,7 +102,9 @@ impl LoginStore {
         match earlier {
             Some(earlier) => self.restore_rows(earlier)?,
             None => {
-                tracing::warn!("logins of people end with this process: it keeps no state on disk");
+                tracing::warn!(
+                    "people's logins end with this process, which keeps no state on disk"
+                );
             }
         }
         if self.client_seal.get().is_none() {
@@ -161,7 +163,7 @@ impl LoginStore {
         if lost > 0 {
             tracing::warn!(
                 rows = lost,
-                "logins of people dropped: no secret of the config opens them"
+                "people's logins dropped: no configured secret opens them"
             );
         }
         Ok(())

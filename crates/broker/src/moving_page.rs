@@ -34,7 +34,9 @@ fn draw(target: &str, kind: &RedirectKind, text: &str) -> Markup {
         RedirectKind::Loopback => {
             "If nothing happens, press the button. The program must still be running."
         }
-        RedirectKind::Private { .. } => "Press the button. Your browser may ask before it opens.",
+        RedirectKind::Private { .. } => {
+            "Press the button. Your browser may ask before it opens the app."
+        }
     };
     html! {
         h1 { (VisibleText(text)) }

@@ -39,7 +39,7 @@ pub(crate) fn check_page_load(headers: &HeaderMap) -> Result<(), Response> {
     if destination.is_none_or(|destination| destination == "document") {
         return Ok(());
     }
-    let text = "This page can't be a part of another page. Open it in its own tab.";
+    let text = "This page can't be shown inside another page. Open it in its own tab.";
     Err(refuse(StatusCode::FORBIDDEN, "Open this in a tab", text))
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn run_to_the_end(
     work: impl Future<Output = Response> + Send + 'static,
 ) -> Response {
     tokio::spawn(work).await.unwrap_or_else(|_| {
-        let text = "This gateway made a mistake. Start the login again in your program.";
+        let text = "Something went wrong in this gateway. Start the login again in your program.";
         let status = StatusCode::INTERNAL_SERVER_ERROR;
         refusal_page(status, "This login failed", text, None)
     })

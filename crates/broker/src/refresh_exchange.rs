@@ -76,8 +76,8 @@ async fn answer_old(broker: &Broker, live: LiveLogin, sent: u32) -> Result<Respo
     let person = broker.store.person(&live.row.mark);
     let name = person.map_or(String::new(), |person| log_name(&person.facts.name));
     tracing::warn!(
-        "refresh token of {name} came again after its successor was used: somebody may have a \
-         copy, so the login ends"
+        "refresh token of {name} reused after its successor: somebody may have a copy, so the \
+         login ends"
     );
     broker.store.end(live.id, EndCause::Replay).await;
     Err(INVALID_GRANT)

@@ -31,12 +31,12 @@ const TOO_MANY: OAuthError = OAuthError::new(
 /// Error of a gateway that has not read its keys yet.
 const NOT_READY: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
-    "Logins are not read yet: try again later",
+    "Logins have not been loaded yet: try again later",
 );
 /// Error for a body that is too large, or does not come.
 const TOO_LARGE: OAuthError = OAuthError::new(
     OAuthCode::InvalidClientMetadata,
-    "A registration has at most 4 KiB",
+    "A registration may have at most 4 KiB",
 );
 
 /// Answers `POST /register`.

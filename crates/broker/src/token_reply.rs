@@ -22,7 +22,7 @@ pub(crate) const SCOPE: &str = "mcp offline_access";
 /// Error for a login that the store could not keep.
 pub(crate) const UNWRITABLE: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
-    "Logins cannot be stored now: try again later",
+    "Logins cannot be stored right now: try again later",
 );
 
 /// Answer to a client that gets tokens (RFC 6749, section 5.1).

@@ -30,7 +30,7 @@ const TOO_MANY: OAuthError = OAuthError::new(
 /// Error of a gateway that has not read its logins yet.
 const NOT_READY: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
-    "Logins are not read yet: try again later",
+    "Logins have not been loaded yet: try again later",
 );
 /// Error for a request that ended in a panic.
 pub(crate) const BROKEN: OAuthError =
@@ -38,7 +38,7 @@ pub(crate) const BROKEN: OAuthError =
 /// Error for a grant of another kind.
 const OTHER_GRANT: OAuthError = OAuthError::new(
     OAuthCode::UnsupportedGrantType,
-    "The grants are authorization_code and refresh_token",
+    "The supported grants are authorization_code and refresh_token",
 );
 /// Error for a request without a kind of grant.
 const NO_GRANT: OAuthError =
@@ -95,11 +95,12 @@ fn form_error(fault: &FormFault) -> OAuthError {
         ),
         // RFC 8707 allows several, but a token of ours opens one endpoint.
         FormFault::Twice(name) if name == "resource" => {
-            OAuthError::new(OAuthCode::InvalidTarget, "A login is for one resource")
+            OAuthError::new(OAuthCode::InvalidTarget, "A login covers one resource")
         }
-        FormFault::Twice(_) => {
-            OAuthError::new(OAuthCode::InvalidRequest, "A parameter is there twice")
-        }
+        FormFault::Twice(_) => OAuthError::new(
+            OAuthCode::InvalidRequest,
+            "A parameter occurs more than once",
+        ),
     }
 }
 

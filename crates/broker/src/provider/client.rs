@@ -263,7 +263,7 @@ impl ProviderClient {
             ..person.clone()
         };
         if let Err(fault) = self.store.put_person(row, person.version).await {
-            tracing::warn!("new token of a person not stored: {fault}");
+            tracing::warn!("new token for a person not stored: {fault}");
         }
     }
 

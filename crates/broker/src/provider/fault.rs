@@ -11,7 +11,7 @@ use crate::oauth_error::OAuthCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProviderFault {
     /// It cannot be reached, or answers nothing of use at the moment.
-    #[error("it cannot be reached, or is too busy")]
+    #[error("it cannot be reached or is too busy")]
     Down,
     /// The person, or a rule of the company, said no.
     #[error("it denied the login")]
@@ -29,16 +29,16 @@ pub(crate) enum ProviderFault {
     #[error("the person is from another tenant")]
     OtherTenant,
     /// The account is not of the company's domain.
-    #[error("the account is not of the configured domain")]
+    #[error("the account is not in the configured domain")]
     OtherDomain,
     /// The person is not a member of an organization that may log in.
     #[error("the person is not a member of a configured organization")]
     NotAMember,
     /// The person has too many groups for a token, so none of them is known.
-    #[error("the person has too many groups for its token")]
+    #[error("the person is in too many groups for its token")]
     TooManyGroups,
     /// It gave no token for renewals, and none is stored.
-    #[error("it gave no token for renewals")]
+    #[error("it issued no token for renewals")]
     NoToken,
 }
 
@@ -46,16 +46,16 @@ pub(crate) enum ProviderFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RenewFault {
     /// The person may not log in any more.
-    #[error("the company's login has ended it")]
+    #[error("the company login no longer accepts the person")]
     Ended,
     /// The answer is about somebody else, or for somebody else than us.
-    #[error("the company's login answered for another person")]
+    #[error("the company login answered for another person")]
     OtherSubject,
     /// The provider is down, or its answer proves nothing. The person may still be good.
-    #[error("the company's login cannot be asked at the moment")]
+    #[error("the company login cannot confirm the person right now")]
     Down,
     /// The person has no token to ask with.
-    #[error("the company's login gave no token to ask again with")]
+    #[error("the company login issued no token for later checks")]
     Unchecked,
 }
 
@@ -63,31 +63,29 @@ impl ProviderFault {
     /// Returns the text for the page that the person sees.
     pub(crate) fn page_text(self) -> &'static str {
         match self {
-            ProviderFault::Down => {
-                "The company's login does not answer at the moment. Try again in a minute."
-            }
-            ProviderFault::Denied => "The company's login said no.",
+            ProviderFault::Down => "Your company's login is not responding. Try again in a minute.",
+            ProviderFault::Denied => "Your company's login denied access.",
             ProviderFault::BadAnswer | ProviderFault::BadToken => {
-                "The company's login gave an answer that cannot be used. Log in again. If that \
-                 does not help, ask the operator of this gateway."
+                "Your company's login sent an invalid response. Log in again. If that does not \
+                 help, ask the operator of this gateway."
             }
             ProviderFault::NoSubject => {
-                "The company's login did not say who you are. Ask the operator of this gateway."
+                "Your company's login did not say who you are. Ask the operator of this gateway."
             }
-            ProviderFault::OtherTenant => "Your account is of another company's tenant.",
+            ProviderFault::OtherTenant => "Your account belongs to another company's tenant.",
             ProviderFault::OtherDomain => {
-                "Your account is not of the company's domain. Log in with your work account."
+                "Your account is not in the company's domain. Log in with your work account."
             }
             ProviderFault::NotAMember => {
                 "You are not a member of an organization that may log in here."
             }
             ProviderFault::TooManyGroups => {
-                "You are in too many groups, so the company's login named none of them. Ask the \
-                 operator of this gateway to use app roles for you."
+                "You are in too many groups, so your company's login sent none of them. Ask the \
+                 operator of this gateway to use app roles instead."
             }
             ProviderFault::NoToken => {
-                "The company's login gave no permission to check your account again later. Log \
-                 in again, and agree when it asks."
+                "Your company's login did not permit this gateway to check your account later. \
+                 Log in again, and agree when it asks."
             }
         }
     }

@@ -41,11 +41,11 @@ impl GitHubFindings {
         if findings.len() < FINDINGS_MAX {
             let name = log_name(name);
             let text = format!(
-                "GitHub's {name} is not the one that it was at the first login, so it matches \
-                 nobody: check who owns the name now"
+                "GitHub's {name} has changed hands since the first login, so it no longer matches \
+                 anybody: check who owns the name now"
             );
             if findings.insert(text) {
-                tracing::warn!("name at GitHub has another owner: {name}");
+                tracing::warn!("GitHub name has another owner: {name}");
             }
         }
     }

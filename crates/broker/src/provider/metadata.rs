@@ -96,7 +96,7 @@ impl MetadataCache {
             match fetch(http, named).await {
                 Ok(document) => return Ok(held.keep(document, http)),
                 Err(fault) => {
-                    tracing::warn!("metadata of the company login not read: {fault}");
+                    tracing::warn!("company login metadata not read: {fault}");
                     held.failed = Some(Instant::now());
                 }
             }

@@ -21,10 +21,10 @@ pub struct BrokerMetrics {
 impl BrokerMetrics {
     pub(super) fn register(r: &MetricRegistrar) -> Self {
         BrokerMetrics {
-            logins: r.gauge("moongate_logins", "Logins of people."),
+            logins: r.gauge("moongate_logins", "People's logins."),
             refused: r.counters(
                 "moongate_broker_refused_total",
-                "Requests around logins that were refused because a limit was reached.",
+                "Login requests that were refused because a limit was reached.",
             ),
             ended: r.counters("moongate_logins_ended_total", "Logins that ended."),
             replays: r.counter(
@@ -33,7 +33,7 @@ impl BrokerMetrics {
             ),
             provider: r.counters(
                 "moongate_provider_requests_total",
-                "Requests to the company's login.",
+                "Requests to the company login.",
             ),
         }
     }
