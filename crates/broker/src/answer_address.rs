@@ -1,7 +1,7 @@
-//! Addresses by which a client gets the answer to its request.
+//! Redirect addresses that carry the answer to a client.
 //!
-//! Owns the parameters of the answer. Does not choose or check the redirect. Invariant: `state` and
-//! `iss` are in every answer, and the redirect is exactly the one that was checked.
+//! Owns the answer's parameters. Does not choose or check the redirect. Invariant: every answer has
+//! `state` and `iss`, and goes to exactly the redirect that was checked.
 
 use moongate_oauth::SecretText;
 use url::form_urlencoded::Serializer;
@@ -9,7 +9,7 @@ use url::form_urlencoded::Serializer;
 use crate::authorize_request::AuthorizeRequest;
 use crate::oauth_error::OAuthError;
 
-/// Returns the address with the answer to a request: a code or an error.
+/// Returns the redirect address with the answer to a request: a code or an error.
 pub(crate) fn answer_address(
     issuer: &str,
     request: &AuthorizeRequest,
@@ -18,7 +18,7 @@ pub(crate) fn answer_address(
     address_at(issuer, &request.redirect, request.state.as_deref(), answer)
 }
 
-/// Returns the address with an answer to a request of which only the redirect is known to be good.
+/// Returns the redirect address with an answer to a request whose other parameters may be invalid.
 pub(crate) fn address_at(
     issuer: &str,
     redirect: &str,
@@ -38,7 +38,7 @@ pub(crate) fn address_at(
     if let Some(state) = state {
         query.append_pair("state", state);
     }
-    // RFC 9207, section 2: by `iss` a client notices an answer of another server.
+    // RFC 9207, section 2: `iss` lets a client detect an answer from another server.
     query.append_pair("iss", issuer);
     let query = query.finish();
     // RFC 6749, section 3.1.2: the redirect "MAY include an "application/x-www-form-urlencoded"

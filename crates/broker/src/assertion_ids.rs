@@ -1,7 +1,7 @@
-//! Ids of assertions that were used.
+//! Ids of client assertions that were used.
 //!
-//! Owns how long they are remembered. Does not verify assertions. Invariant: an id counts once, and
-//! no flood of ids makes an earlier one forgotten.
+//! Owns how long they are remembered. Does not verify assertions. Invariant: an id is accepted
+//! once, and a flood of ids never evicts an earlier one.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ const COUNT_MAX: usize = 10_000;
 #[derive(Default)]
 pub(crate) struct AssertionIds(Mutex<HashMap<[u8; 32], Timestamp>>);
 
-/// Outcome of the use of an id.
+/// Outcome of using an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdUse {
     /// First use.
     First,
     /// The client has used it before.
     Repeated,
-    /// Too many ids are remembered.
+    /// Table full.
     Full,
 }
 
@@ -39,7 +39,7 @@ impl AssertionIds {
         now: Timestamp,
     ) -> IdUse {
         let mut context = Context::new(&SHA256);
-        // The mark's length is fixed, so the two do not run together.
+        // The mark has a fixed length, so the concatenation is unambiguous.
         context.update(client);
         context.update(id.as_bytes());
         let digest = context.finish();

@@ -1,7 +1,7 @@
-//! Request for a login, checked.
+//! Checked authorization request.
 //!
-//! Owns the order of the checks. Does not show pages. Invariant: until client and redirect address
-//! are known to belong together, no fault names an address to go back to.
+//! Owns the order of the checks. Does not show pages. Invariant: no fault has an address to return
+//! to until the redirect is known to belong to the client.
 
 use std::sync::Arc;
 
@@ -22,31 +22,31 @@ const STATE_MAX: usize = 1024;
 /// Lengths of a PKCE challenge (RFC 7636, section 4.2).
 const CHALLENGE_LENGTH: std::ops::RangeInclusive<usize> = 43..=128;
 
-/// Request for a login whose client and redirect address belong together.
+/// Authorization request whose redirect address belongs to its client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AuthorizeRequest {
     /// Id of the client.
     pub(crate) client_id: String,
     /// Redirect address.
     pub(crate) redirect: String,
-    /// `state` of the client, which comes back to it.
+    /// `state` of the client, returned with the answer.
     pub(crate) state: Option<String>,
     /// PKCE challenge.
     pub(crate) challenge: String,
-    /// Endpoint that the login is for. Empty: the one over all servers.
+    /// Endpoint that the login is for. Empty: all servers.
     pub(crate) endpoint: String,
-    /// Scope that is granted.
+    /// Granted scope.
     pub(crate) scope: String,
-    /// True if the login is for all servers, so that the page says it.
+    /// True if the login is for all servers, which the page shows.
     pub(crate) is_all_servers: bool,
 }
 
-/// Reason why a request gets no consent page.
+/// Reason to refuse a consent page.
 #[derive(Debug)]
 pub(crate) enum AuthorizeFault {
-    /// The client or its redirect address cannot be trusted.
+    /// The client or its redirect address is not trustworthy.
     Page(PageFault),
-    /// The client has made a mistake, and a link may report it to the client.
+    /// The client made a mistake, so the page may link back to it.
     Client {
         /// Redirect address.
         redirect: String,
@@ -59,19 +59,19 @@ pub(crate) enum AuthorizeFault {
     },
 }
 
-/// Reason that only a page may name.
+/// Reason that is shown only on a page, never sent to a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageFault {
     /// The parameters cannot be read.
     Form(FormFault),
-    /// The client cannot log anybody in.
+    /// The client may not request logins.
     Client {
         /// Id.
         id: String,
         /// Reason.
         fault: ClientFault,
     },
-    /// A login may not end at the address.
+    /// The redirect address is not allowed.
     Redirect {
         /// Name of the client.
         client: String,
@@ -93,7 +93,7 @@ pub(crate) struct CheckedRequest {
     pub(crate) redirect: RedirectKind,
 }
 
-/// Checks the query of a request for a login.
+/// Checks the query of an authorization request.
 pub(crate) async fn check_authorize(
     query: &str,
     clients: &Clients,
@@ -145,7 +145,7 @@ fn page(fault: PageFault) -> AuthorizeFault {
 }
 
 fn read_fields(query: &str) -> Result<FormFields, FormFault> {
-    // The form and the answer carry most of it again, and proxies cut long addresses.
+    // The form and the answer repeat most of it, and proxies truncate long URLs.
     if query.len() > QUERY_MAX {
         return Err(FormFault::TooLong);
     }
@@ -156,13 +156,13 @@ fn read_fields(query: &str) -> Result<FormFields, FormFault> {
     }
 }
 
-/// Checks what a client may have got wrong. Returns the challenge and the endpoint.
+/// Checks parameters that the client chose. Returns the challenge and the endpoint.
 fn check_rest(
     fields: &FormFields,
     resources: &ResourceNames,
 ) -> Result<(String, String), OAuthError> {
     let invalid = |text| OAuthError::new(OAuthCode::InvalidRequest, text);
-    // Both would replace the parameters that were checked.
+    // Either would override the parameters that were checked.
     if fields.get("request").is_some() || fields.get("request_uri").is_some() {
         return Err(invalid("Request objects are not supported"));
     }
@@ -194,7 +194,7 @@ fn check_rest(
     Ok((challenge.to_owned(), endpoint))
 }
 
-/// Returns true for a challenge of PKCE: base64url, and as long as a digest or longer.
+/// Returns true for a PKCE challenge: base64url, at least as long as a digest.
 fn is_challenge(text: &str) -> bool {
     let is_plain = text
         .bytes()

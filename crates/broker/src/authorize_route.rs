@@ -1,8 +1,8 @@
-//! Route on which a client sends a person to log in.
+//! Route to which a client sends a person to log in.
 //!
-//! Owns the order of the checks, and the cookie of the form. Does not word the page
-//! (`consent_page.rs`). Invariant: a request for a login changes nothing but the cookie of the
-//! form, and is never answered by a redirect.
+//! Owns the order of the checks and the form's cookie. Does not render the page
+//! (`consent_page.rs`). Invariant: an authorization request sets only the form's cookie, and is
+//! never answered with a redirect.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::page_guards::{check_page_load, check_rate, check_store};
 use crate::page_headers::PageKind;
 use crate::request_rates::peer_of;
 
-/// Longest sealed request. Together with its name and the answer it must fit into a form.
+/// Longest sealed request. It must fit into a form together with its name and the answer.
 const SEALED_MAX: usize = 8000;
 
 /// Handles `GET /authorize`: shows the consent page.
 pub(crate) async fn show_consent(State(broker): State<Arc<Broker>>, request: Request) -> Response {
     let peer = peer_of(&request);
-    // The body is dropped, because nothing may share it with another thread.
+    // The body is dropped because it is not `Sync`.
     let head = request.into_parts().0;
     // The page of another site can load this one as an image, as often as it likes. That must not
     // use up what the people behind this address have.
@@ -51,7 +51,7 @@ pub(crate) async fn show_consent(State(broker): State<Arc<Broker>>, request: Req
 
 fn consent_response(broker: &Broker, head: &Parts, checked: &CheckedRequest) -> Response {
     let cookies = LoginCookies::of(&broker.settings.public_url);
-    // A browser keeps its secret, so that two pages in two tabs are both good.
+    // A browser keeps its secret, so pages in several tabs all remain valid.
     let held = cookies.form_secrets(&head.headers).into_iter().next();
     let secret = held.unwrap_or_else(random_text);
     let form = broker.forms.seal(&checked.request, &secret);
@@ -90,7 +90,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Part of the answer to a registration.
+    /// Part of a registration response.
     #[derive(Deserialize)]
     struct Registered {
         client_id: String,
@@ -109,7 +109,7 @@ pub(crate) mod tests {
             .client_id
     }
 
-    /// Returns the query of a good request, with one parameter changed or left out.
+    /// Returns the query of a valid request, with one parameter changed or left out.
     fn query(client: &str, changed: &str, value: Option<&str>) -> String {
         let challenge = code_challenge(&moongate_oauth::SecretText::new(VERIFIER));
         let mut query = Serializer::new(String::new());

@@ -1,8 +1,8 @@
-//! Broker: an authorization server in front of the company's login.
+//! Authorization server in front of the company's login.
 //!
-//! Owns the parts of it, and the roles that people have now. Does not answer requests
-//! (`*_route.rs`) or authenticate (`broker_method.rs`). Invariant: all parts share one store, one
-//! set of secrets and one provider.
+//! Owns its parts and people's current roles. Does not answer requests (`*_route.rs`) or
+//! authenticate (`broker_method.rs`). Invariant: all parts share one store, one set of secrets and
+//! one provider.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::request_rates::RequestRates;
 use crate::token_seals::TokenSeals;
 use crate::transactions::Transactions;
 
-/// Time that people keep their logins while the company's login is down.
+/// Time for which logins stay valid while the company's login is down.
 const RECHECK_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Longest wait for the company's login when the gateway stops.
@@ -45,19 +45,19 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct BrokerParts {
     /// Settings.
     pub settings: BrokerSettings,
-    /// People whom each role is for.
+    /// Roles, with the people whom each matches.
     pub matches: Vec<RoleMatch>,
-    /// Principals, in which people are interned.
+    /// Table in which people are interned as principals.
     pub principals: Arc<PrincipalTable>,
-    /// Store of the gateway, in which logins are kept.
+    /// State store of the gateway, which keeps the logins.
     pub store: StateStore,
     /// Secrets that seal tokens and rows.
     pub secrets: Arc<RootSecrets>,
-    /// Secret from which people's own secrets are made.
+    /// Secret from which each person's secrets are derived.
     pub person_secret: [u8; 32],
     /// Metrics of the gateway.
     pub metrics: Arc<Metrics>,
-    /// Rules for fetches of what others name.
+    /// Rules for fetching URLs that others supply.
     pub rules: FetchRules,
 }
 
@@ -78,7 +78,7 @@ pub struct Broker {
     pub(crate) person_key: PersonKey,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) principals: Arc<PrincipalTable>,
-    /// Renewals at the company's login that run now.
+    /// Renewals in progress at the company's login.
     pub(crate) renewals: RenewalLocks,
     /// Work that would lose a token if the store closed before its end.
     pub(crate) unsettled: TaskTracker,
@@ -88,7 +88,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Creates a broker. Its logins are there once they are restored.
+    /// Creates a broker. Its logins are missing until they are restored.
     pub fn new(parts: BrokerParts) -> Arc<Self> {
         let BrokerParts {
             settings,
@@ -126,9 +126,9 @@ impl Broker {
         })
     }
 
-    /// Restores the logins of an earlier process. Without contents, logins end with this process.
+    /// Restores the logins of the previous process. Without contents, logins end with this process.
     ///
-    /// Fails if the store has logins and the secret that sealed them is gone.
+    /// Fails if the store has logins but the secret that sealed them is gone.
     pub fn restore(&self, contents: Option<&mut StoredState>) -> Result<(), LostSecret> {
         let authority = self.settings.provider.authority();
         self.store.restore(contents.map(|contents| EarlierState {
@@ -137,33 +137,33 @@ impl Broker {
         }))
     }
 
-    /// Takes the roles of a new config. They hold from the next request on.
+    /// Replaces the roles with those of a new config, from the next request on.
     pub fn replace_roles(&self, matches: Vec<RoleMatch>) {
         if **self.matches.load() == matches {
             return;
         }
         self.provider.replace_roles(Arc::from(matches.as_slice()));
         self.matches.store(Arc::new(matches));
-        // New roles may ask for facts that nobody kept so far.
+        // New roles may need facts that were not kept so far.
         self.roles_changed.notify_one();
     }
 
-    /// Returns the roles that are in use.
+    /// Returns the current roles.
     pub(crate) fn matches(&self) -> Arc<Vec<RoleMatch>> {
         self.matches.load_full()
     }
 
-    /// Returns the names of the roles that fit somebody now.
+    /// Returns the names of the roles that currently match a person.
     pub(crate) fn roles_of_facts(&self, facts: &PersonFacts) -> Vec<String> {
         let matches = self.matches.load();
         let roles = roles_of(&matches, &self.settings.provider.issuer, facts);
         roles.into_iter().map(str::to_owned).collect()
     }
 
-    /// Returns the time from which a person is refused, unless the company's login confirms them
-    /// before.
+    /// Returns the time from which a person is refused unless the company's login confirms them
+    /// first.
     pub(crate) fn checked_until(&self, person: &PersonRow) -> Timestamp {
-        // Without a token of the provider, nobody can be asked.
+        // Without a token, the provider cannot be asked about the person.
         let length = match &person.token {
             Some(_) => self.settings.recheck.saturating_add(RECHECK_GRACE),
             None => self.settings.unchecked,
@@ -196,12 +196,12 @@ impl Broker {
         })
     }
 
-    /// Returns findings about the company's login that an operator should know.
+    /// Returns findings about the company's login, for operators.
     pub fn findings(&self) -> Vec<String> {
         self.provider.findings()
     }
 
-    /// Ends a login, as an operator asked.
+    /// Ends a login at an operator's request.
     pub async fn revoke(&self, id: LoginId) -> EndOutcome {
         self.store.end(id, EndCause::Operator).await
     }
@@ -223,7 +223,7 @@ impl Broker {
     }
 }
 
-/// Returns the time after a length, or the last one that there is.
+/// Adds a duration to a time, up to the last time that can be represented.
 pub(crate) fn later(at: Timestamp, length: Duration) -> Timestamp {
     at.checked_add(length).unwrap_or(Timestamp::MAX)
 }

@@ -1,8 +1,8 @@
-//! Access tokens of the broker as a method of authentication.
+//! Authentication by the broker's access tokens.
 //!
-//! Owns the steps from a request's token to a principal. Does not give tokens out
-//! (`token_route.rs`). Invariant: a token opens nothing unless its login has a row, and one client
-//! learns nothing of why another's token is refused.
+//! Owns the steps from a request's token to a principal. Does not issue tokens (`token_route.rs`).
+//! Invariant: a token opens nothing unless its login has a row, and a refusal does not reveal why
+//! to clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +23,10 @@ use crate::token_seals::{ACCESS_PREFIX, AccessClaims};
 
 /// Scope of each token.
 const SCOPE: &str = "mcp";
-/// Longest wait for the logins of an earlier process.
+/// Longest wait for the logins of the previous process.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
-/// Time for which a connection need not prove the same token again. Within it, a new generation or
-/// a change of roles is not seen there; the end of a login always is.
+/// Time for which a connection need not prove the same token again. It may miss a new generation or
+/// changed roles for as long, but never the end of a login.
 const PROOF_LIFE: Duration = Duration::from_secs(60);
 
 /// Access tokens of the broker.
@@ -37,7 +37,7 @@ pub(crate) struct BrokerMethod {
 }
 
 impl BrokerMethod {
-    /// Finds the login of a token that is good at an endpoint, with its person.
+    /// Finds the login and the person of a token that is valid at an endpoint.
     fn verify(
         &self,
         token: &str,
@@ -73,7 +73,7 @@ impl BrokerMethod {
         Ok((claims, live, person))
     }
 
-    /// Interns the person of a login, with the roles of now.
+    /// Interns the person of a login, with their current roles.
     fn admit(
         &self,
         claims: &AccessClaims,
@@ -87,7 +87,8 @@ impl BrokerMethod {
             store,
             ..
         } = &*self.broker;
-        // Counted as a use although no role may fit: only who uses a login is asked about again.
+        // Counts as a use even if no role matches, because only people who use a login are
+        // rechecked.
         store.record_use(live.id, claims.generation, now);
         let roles = roles_of(&self.matches, &settings.provider.issuer, &person.facts);
         if roles.is_empty() {
@@ -106,12 +107,12 @@ impl BrokerMethod {
                 name: &person.facts.name,
                 secret: person_key.secret_of(&mark),
                 role,
-                // The end of the last login removes the person.
+                // Ending the last login removes the person.
                 expires: None,
             },
         )?;
         if live.ended.is_cancelled() {
-            // It ended between the look-up and now, and whoever ended it found nobody to remove.
+            // It ended since the lookup, before there was a principal to remove.
             if !self.knows(&mark) {
                 self.principals.remove(&mark);
             }
@@ -127,7 +128,7 @@ impl BrokerMethod {
         })
     }
 
-    /// Returns a refusal until the logins of an earlier process are read.
+    /// Returns a refusal until the logins of the previous process are loaded.
     fn not_ready(&self) -> AuthRefusal {
         let broker = self.broker.clone();
         let fetch: CredentialFetch = Box::pin(async move {
@@ -140,8 +141,8 @@ impl BrokerMethod {
     }
 }
 
-/// Returns true for the newest generation, and for the one before it, which a client's other
-/// processes still have.
+/// Returns true for the newest generation and the one before it, which other processes of the
+/// client may still have.
 fn is_current(row: &LoginRow, generation: u32) -> bool {
     row.generation
         .checked_sub(generation)
@@ -162,7 +163,7 @@ impl Authenticator for BrokerMethod {
         headers: &HeaderMap,
         endpoint: &str,
     ) -> Result<ProvenIdentity, AuthRefusal> {
-        // What is not a token may be a key.
+        // Any other credential may be a key.
         let token = bearer(headers).ok().flatten();
         let token = token
             .filter(|text| text.starts_with(ACCESS_PREFIX))
@@ -184,7 +185,7 @@ impl Authenticator for BrokerMethod {
     }
 
     fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
-        // Under another allowed host, clients go on with keys.
+        // Under other allowed hosts, clients continue to use keys.
         if !self.broker.is_own_host(host?) || !is_endpoint_name(endpoint) {
             return None;
         }
@@ -232,7 +233,7 @@ mod tests {
         HeaderMap::from_iter([(AUTHORIZATION, value)])
     }
 
-    /// Authenticates a token. Returns the name of its person, or the cause of the refusal.
+    /// Authenticates a token. Returns the person's name, or why it was refused.
     fn authenticate(
         methods: &AuthMethods,
         token: &str,
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(authenticate(&methods, &all, "files"), refused);
         assert_eq!(authenticate(&methods, &files, ""), refused);
         assert_eq!(authenticate(&methods, &files, "mail"), refused);
-        // Both logins are one person's.
+        // Both logins belong to one person.
         assert_eq!(test.principals.count(), 1);
     }
 
@@ -312,7 +313,7 @@ mod tests {
         let proven = methods.authenticate(&headers, "", Some(&mut cached));
         let identity = proven.ok().unwrap();
         let ann = identity.principal.clone();
-        // Streams end by this token, within the same second.
+        // Streams end through this token, within a second.
         let login = identity.login.unwrap();
         assert!(!login.is_cancelled());
         test.broker.store.end(live.id, EndCause::Revoked).await;
@@ -330,7 +331,7 @@ mod tests {
         let live = test.login(|_| {}).await;
         let mark = live.row.mark;
         let is_known = || !matches!(methods.standing(&mark), PrincipalStanding::Unknown);
-        // Nobody has come yet.
+        // Nobody has logged in yet.
         assert!(is_known() && test.principals.find(&mark).is_none());
         test.broker.store.end(live.id, EndCause::Operator).await;
         assert!(!is_known());

@@ -1,7 +1,7 @@
 //! Source of the broker's method, which makes a method for each version of the config.
 //!
-//! Owns whether there is one. Does not authenticate (`broker_method.rs`). Invariant: without
-//! `[auth.oauth]` there is no method, so nothing of OAuth shows.
+//! Decides if the config has one. Does not authenticate (`broker_method.rs`). Invariant: without
+//! `[auth.oauth]` there is no method, so OAuth is invisible.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! Route that the company's login sends people back to.
+//! Route to which the company's login sends people back.
 //!
-//! Owns what follows from its answer. Does not verify the person (`provider`). Invariant: an
-//! answer counts once, in the browser that said the yes, and leads to a code only for a person with
-//! a role.
+//! Owns what follows from its answer. Does not verify the person (`provider`). Invariant: an answer
+//! counts once, in the browser that gave consent, and only a person with a role gets a code.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use crate::provider::fault::ProviderFault;
 use crate::request_rates::peer_of;
 use crate::transactions::Transaction;
 
-/// Title of the page for a login that failed.
+/// Title of the page for a failed login.
 const NOT_LOGGED_IN: &str = "You are not logged in";
 
 /// Handles `GET /oauth/provider`: finishes a login.
@@ -37,7 +36,7 @@ pub(crate) async fn provider_answer(
     State(broker): State<Arc<Broker>>,
     request: Request,
 ) -> Response {
-    // A request for the head alone, such as the one of a link preview, would use the answer up.
+    // A HEAD request, such as from a link preview, would use up the answer.
     if request.method() != Method::GET {
         return wrong_method();
     }
@@ -88,14 +87,14 @@ async fn take_answer(broker: &Broker, head: &Parts, peer: Option<IpAddr>) -> Res
     response
 }
 
-/// Builds the page for an answer that belongs to no login of this browser.
+/// Builds the page for an answer that matches no login in this browser.
 fn unknown_login() -> Response {
     let text = "This login was started in another browser, took more than ten minutes, or has \
                 already finished. Start it again in your program.";
     error_page(NOT_LOGGED_IN, text, None)
 }
 
-/// Gives the client a code for a person, if a role is for them.
+/// Hands the client a code for a person whom a role matches.
 fn hand_over(broker: &Broker, transaction: &Transaction, person: ProvenPerson) -> Response {
     let request = &transaction.request;
     if broker.roles_of_facts(&person.facts).is_empty() {
@@ -159,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// State of the login that is under way.
+    /// `state` of the login in progress.
     const STATE: &str = "abcdef-state-of-the-login";
 
     fn transaction(secret: &SecretText) -> Transaction {

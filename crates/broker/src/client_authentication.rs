@@ -1,7 +1,7 @@
-//! Client of a request to `/token` or `/revoke`, and its proof.
+//! Client authentication in a request to `/token` or `/revoke`.
 //!
-//! Owns where a request may have them. Does not verify a proof (`clients.rs`). Invariant: a request
-//! names one client in one way, so that nobody reads another one than the one that is checked.
+//! Owns where a request may carry it. Does not verify a proof (`clients.rs`). Invariant: a request
+//! names one client in one place, so the client that is checked is the one that is used.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -19,7 +19,7 @@ const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-be
 /// Error for a request that names no client.
 const NO_CLIENT: OAuthError =
     OAuthError::new(OAuthCode::InvalidClient, "The request names no client");
-/// Error for a request with several proofs.
+/// Error for a request that authenticates in several ways.
 const SEVERAL: OAuthError = OAuthError::new(
     OAuthCode::InvalidRequest,
     "The client authenticates in more than one way",
@@ -35,16 +35,16 @@ const SECRET: OAuthError = OAuthError::new(
     "Clients have no secrets here: register again",
 );
 
-/// Client that a request names.
+/// Client named in a request.
 #[derive(PartialEq, Eq)]
 pub(crate) struct SentClient<'a> {
-    /// Id, which nothing has proved yet.
+    /// Id, still unproven.
     pub(crate) id: String,
-    /// Assertion by which the client proves itself.
+    /// Assertion that authenticates the client.
     pub(crate) assertion: Option<&'a str>,
 }
 
-/// Reads the client that a request names.
+/// Reads the client of a request.
 pub(crate) fn read_client<'a>(
     headers: &HeaderMap,
     form: &'a FormFields,
@@ -86,7 +86,7 @@ fn read_assertion(form: &FormFields) -> Result<Option<&str>, OAuthError> {
     }
 }
 
-/// Reads the client of an assertion that was not verified yet. It says only whose keys to use.
+/// Reads the client from an assertion that is not verified yet. It only selects the keys to use.
 fn unproved_subject(assertion: &str) -> Option<String> {
     let claims = assertion.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;
@@ -94,7 +94,7 @@ fn unproved_subject(assertion: &str) -> Option<String> {
     claims.text("sub").map(str::to_owned)
 }
 
-/// Reads the client in a header of the scheme Basic, which libraries also use without a secret.
+/// Reads the client from a Basic header, which libraries also send without a secret.
 fn read_basic(headers: &HeaderMap) -> Result<Option<String>, OAuthError> {
     let mut basic = headers
         .get_all(AUTHORIZATION)
@@ -118,12 +118,12 @@ fn read_basic(headers: &HeaderMap) -> Result<Option<String>, OAuthError> {
     }
 }
 
-/// Decodes a value that was encoded as in a form (RFC 6749, section 2.3.1).
+/// Decodes a form-encoded value (RFC 6749, section 2.3.1).
 fn decode_form(text: &str) -> String {
     let mut pairs = form_urlencoded::parse(text.as_bytes());
     match (pairs.next(), pairs.next()) {
         (Some((name, value)), None) if value.is_empty() => name.into_owned(),
-        // Not encoded, against the rule.
+        // Some clients do not encode it, contrary to the RFC.
         _ => text.to_owned(),
     }
 }

@@ -1,8 +1,8 @@
-//! Documents of clients, fetched and kept.
+//! Cache of client documents.
 //!
-//! Owns when a document is fetched, and how long it counts. Does not read it
-//! (`document_metadata.rs`). Invariant: one fetch at a time for a document and four in all, however
-//! many requests name documents.
+//! Owns when a document is fetched and how long it is fresh. Does not parse it
+//! (`document_metadata.rs`). Invariant: at most one fetch per document and four in total run at a
+//! time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ use crate::document_metadata::read_document;
 
 /// Maximum size of a document, in bytes.
 const SIZE_MAX: usize = 10 * 1024;
-/// Maximum number of documents and failures that are kept.
+/// Maximum number of cached documents and failures.
 const COUNT_MAX: usize = 1_000;
-/// Maximum number of fetches at once.
+/// Maximum number of concurrent fetches.
 const FETCHES_MAX: usize = 4;
 /// Maximum number of requests that wait for a fetch.
 const WAITING_MAX: usize = 64;
 /// Longest wait for a fetch, which takes five seconds at most.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Shortest time for which a document counts, also if its server does not say.
+/// Shortest lifetime of a document, and the default if its server names none.
 const AGE_MIN: Duration = Duration::from_secs(5 * 60);
-/// Longest time for which a document counts.
+/// Longest lifetime of a document.
 const AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Time for which a failure counts.
+/// Lifetime of a failure.
 const FAILURE_AGE: Duration = Duration::from_secs(60);
 
 type FoundClient = Result<Arc<ClientRecord>, ClientFault>;
 
-/// Documents of clients.
+/// Client documents.
 pub(crate) struct ClientDocuments {
     fetcher: Fetcher,
     rules: FetchRules,
@@ -53,7 +53,7 @@ pub(crate) struct ClientDocuments {
 #[derive(Default)]
 struct HeldDocuments {
     kept: HashMap<String, KeptDocument>,
-    /// Fetches that are under way, each with what wakes those who wait for it.
+    /// Fetches in progress, each with a channel that wakes its waiters.
     fetching: HashMap<String, watch::Receiver<()>>,
 }
 
@@ -86,7 +86,7 @@ impl HeldDocuments {
 }
 
 impl ClientDocuments {
-    /// Creates an empty set of documents, which are fetched by these rules.
+    /// Creates an empty cache that fetches by these rules.
     pub(crate) fn new(rules: &FetchRules, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(ClientDocuments {
             fetcher: Fetcher::with_system_roots(rules).with_body_max(SIZE_MAX),
@@ -97,7 +97,7 @@ impl ClientDocuments {
         })
     }
 
-    /// Finds the client of a document, whose id is this URL.
+    /// Finds the client whose id is this document URL.
     pub(crate) async fn find(self: &Arc<Self>, url: &Url) -> FoundClient {
         let id = url.as_str();
         if let Some(found) = self.find_kept(id) {
@@ -109,7 +109,7 @@ impl ClientDocuments {
         let Some(mut ended) = self.join_fetch(url) else {
             return Err(self.refuse());
         };
-        // An error means that the fetch has ended, as its sender is gone.
+        // An error means that the sender is gone, so the fetch has ended.
         let _ = tokio::time::timeout(PATIENCE, ended.changed()).await;
         self.find_kept(id).unwrap_or(Err(ClientFault::Busy))
     }
@@ -124,7 +124,7 @@ impl ClientDocuments {
         ClientFault::Busy
     }
 
-    /// Joins the fetch of a document, or starts one. `None`: too many are under way.
+    /// Joins the fetch of a document, or starts one. `None`: too many are in progress.
     fn join_fetch(self: &Arc<Self>, url: &Url) -> Option<watch::Receiver<()>> {
         let mut held = self.held.lock();
         if let Some(ended) = held.fetching.get(url.as_str()) {
@@ -140,17 +140,17 @@ impl ClientDocuments {
             url: url.clone(),
             _ended: sender,
         };
-        // In its own task: whoever waits may give up, and the document is for all.
+        // A separate task, because one waiter may give up while others still need the document.
         tokio::spawn(async move { fetching.run().await });
         Some(ended)
     }
 }
 
-/// Fetch that is under way. Its end is seen even if its task panics.
+/// Fetch in progress. Its end is noticed even if its task panics.
 struct DocumentFetch {
     documents: Arc<ClientDocuments>,
     url: Url,
-    /// Dropped at the end, which wakes those who wait.
+    /// Dropped at the end, which wakes the waiters.
     _ended: watch::Sender<()>,
 }
 
@@ -204,7 +204,7 @@ fn check_response(response: &Response<Bytes>) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the reason for the operator. No byte of the response is in it.
+/// Returns the reason, for the operator. It contains no byte of the response.
 fn explain(kind: FetchFailure) -> &'static str {
     match kind {
         FetchFailure::Url => "it is not at an https URL",
@@ -218,7 +218,7 @@ fn explain(kind: FetchFailure) -> &'static str {
     }
 }
 
-/// Returns how long a document counts (RFC 9111, section 5.2.2.1).
+/// Returns how long a document is fresh (RFC 9111, section 5.2.2.1).
 fn max_age(headers: &HeaderMap) -> Duration {
     let directives = headers
         .get_all(CACHE_CONTROL)
@@ -250,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// Server that counts its requests, and answers each with these bytes. Without any, it never
+    /// Server that counts its requests and answers each with these bytes. Without bytes, it never
     /// answers.
     async fn serve(response: String, listener: TcpListener) -> Arc<AtomicUsize> {
         let requests = Arc::new(AtomicUsize::new(0));

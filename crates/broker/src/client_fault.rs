@@ -1,14 +1,14 @@
-//! Reasons why a client cannot log anybody in.
+//! Reasons to refuse a client.
 //!
-//! Owns what each means for a client that asks. Does not show pages. Invariant: a client that may
-//! succeed later is not called unknown, because it would throw its registration away.
+//! Owns the error that each one gives a client. Does not show pages. Invariant: a client that may
+//! succeed later is never called unknown, because it would discard its registration.
 
 use crate::oauth_error::{OAuthCode, OAuthError};
 
-/// Reason why a client cannot log anybody in.
+/// Reason to refuse a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientFault {
-    /// Nobody has registered this id here, and it is not a document's.
+    /// The id is neither registered here nor the URL of a document.
     Unknown,
     /// The host of its document is not in `allow_clients`.
     NotAllowed {
@@ -19,12 +19,12 @@ pub(crate) enum ClientFault {
     Unreadable {
         /// Host.
         host: String,
-        /// Reason, in words of ours.
+        /// Reason, in our own words.
         why: &'static str,
     },
     /// Too many documents are being fetched.
     Busy,
-    /// The logins of an earlier process are not read yet.
+    /// The logins of the previous process are not loaded yet.
     NotReady,
 }
 

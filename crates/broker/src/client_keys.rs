@@ -1,7 +1,7 @@
-//! Keys of a client document, inline or fetched.
+//! Keys in a client document, inline or fetched.
 //!
-//! Owns when keys are fetched again. Does not verify assertions (`moongate_tokens`). Invariant: an
-//! assertion with an unknown key starts a fetch at most every 30 seconds.
+//! Owns when keys are refetched. Does not verify assertions (`moongate_tokens`). Invariant: an
+//! assertion with an unknown key triggers a fetch at most every 30 seconds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use moongate_tokens::{AssertionUse, IssuerKeys, JwkSet, TokenFault, verify_asser
 use moongate_transport::fetcher::{FetchRules, Fetcher};
 use url::Url;
 
-/// Keys by which a client proves itself.
+/// Keys that a client signs its assertions with.
 pub(crate) struct ClientKeys(KeySource);
 
 enum KeySource {
@@ -29,12 +29,12 @@ impl fmt::Debug for ClientKeys {
 }
 
 impl ClientKeys {
-    /// Takes the keys in a document.
+    /// Creates inline keys from a document.
     pub(crate) fn inline(keys: JwkSet) -> Self {
         ClientKeys(KeySource::Inline(Arc::new(keys)))
     }
 
-    /// Takes the keys at a URL, which are fetched when they are first needed.
+    /// Creates keys at a URL, which are fetched when first needed.
     pub(crate) fn fetched(url: Url, rules: &FetchRules) -> Self {
         let fetcher = Fetcher::with_system_roots(rules);
         ClientKeys(KeySource::Fetched(IssuerKeys::new(url, fetcher)))
@@ -58,9 +58,9 @@ impl ClientKeys {
     }
 }
 
-/// Returns false if no key of a set can have signed an assertion.
+/// Returns false if no key in a set can have signed an assertion.
 fn has_key(keys: &JwkSet, assertion: &str) -> bool {
-    // The key is looked for before any claim is read, so that any use shows if it is there.
+    // The key is looked up before any claim is read, so any expected values show if it exists.
     let any_use = AssertionUse {
         client_id: "",
         audiences: ["", ""],
@@ -89,7 +89,7 @@ mod tests {
             ("eyJhbGciOiJFZERTQSIsImtpZCI6ImEifQ.e30.AA", true),
             ("eyJhbGciOiJFZERTQSIsImtpZCI6ImIifQ.e30.AA", false),
             ("eyJhbGciOiJFUzI1NiIsImtpZCI6ImEifQ.e30.AA", false),
-            // Another fetch would not help a text that is not an assertion.
+            // Refetching does not help a text that is not an assertion.
             ("x", true),
         ] {
             assert_eq!(has_key(&key_set(), assertion), is_known, "{assertion}");

@@ -1,7 +1,7 @@
-//! Client that asks for a login.
+//! Client that requests a login.
 //!
 //! Owns what is known about it. Does not find or check it (`clients.rs`). Invariant: its name is
-//! its own claim, made visible, and proves nothing.
+//! self-chosen, has no invisible characters, and proves nothing.
 
 use std::sync::Arc;
 
@@ -13,41 +13,41 @@ use crate::loopback_address::is_loopback_address;
 
 /// Longest name, in characters.
 const NAME_MAX: usize = 64;
-/// Name of a client that gives itself none.
+/// Name shown for a client that has none.
 const NO_NAME: &str = "a client without a name";
 
-/// Origin of what is known about a client.
+/// Source of what is known about a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientOrigin {
-    /// Document at the URL that is its id.
+    /// Document whose URL is the client's id.
     Document,
     /// Registration, sealed into its id.
     Registered,
 }
 
-/// Way in which a client proves itself.
+/// Authentication method of a client.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientProof {
-    /// It does not.
+    /// None: a public client.
     None,
-    /// By assertions that these keys have signed.
+    /// Assertions signed with these keys.
     Keys(Arc<ClientKeys>),
 }
 
-/// Client that asks for a login.
+/// Client that requests a login.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientRecord {
     /// Id.
     pub(crate) id: String,
-    /// Name that the client gives itself, made visible.
+    /// Name that the client chose, without invisible characters.
     pub(crate) name: String,
     /// Host of its document, if it has one.
     pub(crate) host: Option<String>,
-    /// Origin of this record.
+    /// Source of this record.
     pub(crate) origin: ClientOrigin,
     /// Redirect addresses.
     pub(crate) redirects: Vec<String>,
-    /// Way in which it proves itself.
+    /// Authentication method.
     pub(crate) proof: ClientProof,
 }
 
@@ -57,7 +57,7 @@ impl ClientRecord {
         client_mark(&self.id)
     }
 
-    /// Returns true if all redirects are on loopback, so that any program can claim its name.
+    /// Returns true if all redirects are on loopback, where any program can claim its name.
     pub(crate) fn is_only_loopback(&self) -> bool {
         self.redirects
             .iter()
@@ -65,7 +65,7 @@ impl ClientRecord {
     }
 }
 
-/// Returns a name in one line in which nothing is hidden.
+/// Returns a name on one line, with invisible characters shown.
 pub(crate) fn visible_name(text: Option<&str>) -> String {
     let mut name = String::new();
     let mut length = 0;

@@ -1,7 +1,7 @@
-//! Registrations of clients (RFC 7591), which are stored nowhere.
+//! Client registrations (RFC 7591), which are not stored.
 //!
-//! Owns the sealed form that an id has. Does not know documents of clients. Invariant: an id opens
-//! to the registration that it was made of, and never expires.
+//! Owns the sealed form of an id. Does not know client documents. Invariant: an id opens to the
+//! registration that it was made from, and never expires.
 
 use jiff::Timestamp;
 use moongate_oauth::RowSeal;
@@ -11,18 +11,19 @@ use crate::client_record::{ClientOrigin, ClientProof, ClientRecord, visible_name
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::redirect_rules::{RedirectFault, RedirectRules};
 
-/// Start of the ids of registered clients.
+/// Prefix of registered clients' ids.
 pub(crate) const ID_PREFIX: &str = "mgc_";
 /// Name that ids are sealed under.
 const PURPOSE: &str = "client";
 /// Maximum number of redirect addresses.
 const REDIRECTS_MAX: usize = 10;
-/// Longest id, in bytes. It is in the address that a browser opens.
+/// Longest id, in bytes. It is part of the URL that a browser opens.
 const ID_MAX: usize = 1536;
 /// Scope that every login gets.
 pub(crate) const SCOPE: &str = "mcp offline_access";
 
-/// Members of a registration that count. Others are ignored, since clients list all that they know.
+/// Members of a registration that are read. Others are ignored, since clients list everything they
+/// know.
 #[derive(Deserialize)]
 struct AskedRegistration {
     #[serde(default)]
@@ -30,7 +31,7 @@ struct AskedRegistration {
     client_name: Option<String>,
 }
 
-/// Registration as an id has it.
+/// Registration as sealed into an id.
 #[derive(Serialize, Deserialize)]
 struct SealedRegistration {
     #[serde(rename = "n")]
@@ -39,7 +40,7 @@ struct SealedRegistration {
     redirects: Vec<String>,
 }
 
-/// Registration as a client reads it. No member is `null`.
+/// Registration response. No member is `null`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RegisteredClient {
     client_id: String,
@@ -52,7 +53,7 @@ pub(crate) struct RegisteredClient {
     scope: &'static str,
 }
 
-/// Registers a client, whose id is all that remains.
+/// Registers a client. Only its id remains.
 pub(crate) fn register_client(
     body: &[u8],
     rules: &RedirectRules,
@@ -83,8 +84,7 @@ pub(crate) fn register_client(
         redirect_uris: registration.redirects,
         grant_types: ["authorization_code", "refresh_token"],
         response_types: ["code"],
-        // Whatever was asked for: PKCE protects a public client, and a secret would be another
-        // thing that can leak.
+        // Regardless of the request: PKCE protects a public client, and a secret could leak.
         token_endpoint_auth_method: "none",
         scope: SCOPE,
     })

@@ -1,6 +1,6 @@
-//! Clients, from their ids.
+//! Lookup of clients by id.
 //!
-//! Owns which of the two kinds an id is, and whether a client has proved itself. Does not fetch or
+//! Owns which of the two kinds an id is, and client authentication. Does not fetch documents or
 //! open ids itself. Invariant: a document is fetched only from hosts that the operator allows.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::login_store::LoginStore;
 use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError};
 use crate::redirect_rules::RedirectRules;
 
-/// Error for an assertion that is missing or not good. The same for every cause.
+/// Error for a missing or invalid assertion, the same for every cause.
 const NOT_PROVED: OAuthError = OAuthError::new(
     OAuthCode::InvalidClient,
     "The client needs a valid client_assertion",
@@ -37,18 +37,18 @@ const NO_KEYS: OAuthError = OAuthError::new(
     OAuthCode::InvalidClient,
     "The client has registered no keys for a client_assertion",
 );
-/// Error while a client cannot be checked.
+/// Error if a client cannot be checked at the moment.
 const LATER: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
     "The client cannot be checked right now: try again later",
 );
-/// Error while clients cannot register.
+/// Error if registration is switched off.
 const NO_REGISTRATION: OAuthError = OAuthError::new(
     OAuthCode::InvalidClientMetadata,
     "Clients cannot register here",
 );
 
-/// Clients that ask for logins.
+/// Clients that request logins.
 pub(crate) struct Clients {
     kinds: ClientKinds,
     fetch_rules: FetchRules,
@@ -56,13 +56,13 @@ pub(crate) struct Clients {
     documents: Arc<ClientDocuments>,
     store: Arc<LoginStore>,
     used: AssertionIds,
-    /// Token endpoint and issuer, as the metadata has them.
+    /// Token endpoint and issuer, as in the metadata.
     audiences: [String; 2],
     metrics: Arc<Metrics>,
 }
 
 impl Clients {
-    /// Creates the clients of the config. Documents are fetched by these rules.
+    /// Creates the lookup for a config. Documents are fetched by these rules.
     pub(crate) fn new(
         settings: &BrokerSettings,
         rules: &FetchRules,
@@ -82,7 +82,7 @@ impl Clients {
         }
     }
 
-    /// Finds the client of an id.
+    /// Finds a client by its id.
     pub(crate) async fn find(&self, id: &str) -> Result<Arc<ClientRecord>, ClientFault> {
         if id.starts_with(ID_PREFIX) {
             return self.find_registered(id);

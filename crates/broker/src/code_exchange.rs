@@ -1,8 +1,8 @@
 //! Exchange of an authorization code for tokens.
 //!
-//! Owns the checks of a code, and the end of a login whose code comes twice. Does not issue codes
-//! (`callback_route.rs`). Invariant: nothing is used up before the client, the redirect, the
-//! verifier and the resource are right.
+//! Owns the checks of a code, and ends a login whose code is used twice. Does not issue codes
+//! (`callback_route.rs`). Invariant: a code is used up only after its client, redirect, verifier
+//! and resource have been checked.
 
 use std::ops::RangeInclusive;
 
@@ -24,12 +24,12 @@ use crate::token_reply::{store_error, token_reply};
 /// Lengths of a PKCE verifier (RFC 7636, section 4.1).
 const VERIFIER_LENGTHS: RangeInclusive<usize> = 43..=128;
 
-/// Error for a request without a part of the exchange.
+/// Error for a request that lacks a parameter.
 const INCOMPLETE: OAuthError = OAuthError::new(
     OAuthCode::InvalidRequest,
     "The request needs code and code_verifier",
 );
-/// Error for a resource that the person did not say yes to.
+/// Error for a resource that the person did not approve.
 pub(crate) const OTHER_RESOURCE: OAuthError = OAuthError::new(
     OAuthCode::InvalidTarget,
     "The resource is not the one that the login is for",
@@ -73,7 +73,7 @@ pub(crate) async fn exchange_code(
         is_used: false,
         replays: 0,
     };
-    // A renewal of the same person must not lose the token that it gets to the row of this login.
+    // A renewal of the same person must not lose its new token to the row of this login.
     let _lock = broker.renewals.acquire(&row.mark).await;
     let live = match broker.store.start(row, person).await {
         Ok(live) => live,
@@ -98,8 +98,7 @@ fn check_grant(
     form: &FormFields,
     verifier: &str,
 ) -> Result<(), OAuthError> {
-    // OAuth 2.1 leaves the redirect out here, because PKCE binds the code. Whoever sends one must
-    // send the same.
+    // OAuth 2.1 omits the redirect here, because PKCE binds the code. If it is sent, it must match.
     let has_redirect = form
         .get("redirect_uri")
         .is_none_or(|redirect| redirect == grant.redirect);
@@ -115,7 +114,7 @@ fn is_verified(grant: &CodeGrant, verifier: &str) -> bool {
         && verify_slices_are_equal(challenge.as_bytes(), grant.challenge.as_bytes()).is_ok()
 }
 
-/// Checks that a request names the endpoint of its login, or none.
+/// Checks that a request names its login's endpoint or none.
 pub(crate) fn check_resource(
     broker: &Broker,
     form: &FormFields,
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
     use crate::test_broker::{REDIRECT, TestBroker, VERIFIER, client};
 
-    /// Builds a form for a code, with other values in place of these.
+    /// Builds a form for a code, with some values replaced.
     fn form(code: &SecretText, changes: &[(&str, &str)]) -> FormFields {
         let mut fields = vec![
             ("code", code.expose()),
@@ -238,7 +237,7 @@ mod tests {
         let form = form(&test.code(), &[]);
         assert_eq!(exchange(&test, "client", &form).await, Ok(StatusCode::OK));
         let live = test.broker.store.logins().remove(0);
-        // Another client's guess ends nothing.
+        // Another client cannot end a login by guessing.
         let refused = exchange(&test, "other client", &form).await;
         assert_eq!(refused, Err(OAuthCode::InvalidGrant));
         assert!(!live.ended.is_cancelled());

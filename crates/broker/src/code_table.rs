@@ -1,7 +1,7 @@
-//! Authorization codes that wait for their exchange.
+//! Authorization codes that have not been exchanged.
 //!
-//! Owns their life: a minute until they are used, ten more until they are forgotten. Does not check
-//! who exchanges one. Invariant: a code is taken once, and codes of an earlier process are unknown.
+//! Owns their lifetime: a minute to be used, then ten until they are forgotten. Does not check who
+//! exchanges one. Invariant: a code is used once, and codes do not survive a restart.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::person_row::ProvenPerson;
 
 /// Time for which a code can be exchanged.
 const CODE_LIFE: Duration = Duration::from_secs(60);
-/// Time for which a used code is known, so that a second use ends its login.
+/// Time for which a used code is remembered, so that a second use ends its login.
 const USED_LIFE: Duration = Duration::from_secs(10 * 60);
-/// Maximum number of codes that wait.
+/// Maximum number of unused codes.
 const WAITING_MAX: usize = 2_000;
-/// Maximum number of used codes: as many as can be issued while one of them is known.
+/// Maximum number of used codes: as many as can be issued while one is remembered.
 const USED_MAX: usize = 20_000;
 
-/// Grant that a code stands for.
+/// Grant behind a code.
 #[derive(Clone, Debug)]
 pub(crate) struct CodeGrant {
-    /// Client that asked.
+    /// Client.
     pub(crate) client: ClientMark,
-    /// Name that the client gives itself.
+    /// Name that the client chose.
     pub(crate) client_name: String,
-    /// Redirect address, letter by letter as it was asked for.
+    /// Redirect address, verbatim as requested.
     pub(crate) redirect: String,
     /// PKCE challenge.
     pub(crate) challenge: String,
     /// Endpoint that the login is for.
     pub(crate) endpoint: String,
-    /// Scope that is granted.
+    /// Granted scope.
     pub(crate) scope: String,
-    /// Person who said yes.
+    /// Person who approved.
     pub(crate) person: ProvenPerson,
 }
 
 /// State of a code.
 #[derive(Debug)]
 pub(crate) enum CodeState {
-    /// Nobody has used it.
+    /// Unused.
     Waiting(Arc<CodeGrant>),
-    /// Used, for this login if it was started.
+    /// Used, with the login that it started, if any.
     Used(Option<LoginId>),
-    /// Never issued, too old, or issued by an earlier process.
+    /// Never issued, expired, or issued before a restart.
     Unknown,
 }
 
-/// Digest of a code, so that a lookup says nothing about a code by its time.
+/// Digest of a code, so that lookup timing reveals nothing about a code.
 type CodeDigest = [u8; 32];
 
 /// Table of codes.
@@ -98,7 +98,7 @@ impl HeldCodes {
 }
 
 impl CodeTable {
-    /// Issues a code for a grant. `None`: too many codes wait.
+    /// Issues a code for a grant. `None`: too many codes are unused.
     pub(crate) fn issue(&self, grant: CodeGrant) -> Option<SecretText> {
         let now = Instant::now();
         let mut held = self.0.lock();
@@ -115,7 +115,7 @@ impl CodeTable {
         Some(code)
     }
 
-    /// Returns the state of a code, and changes nothing.
+    /// Returns the state of a code, without changing it.
     pub(crate) fn state(&self, code: &str) -> CodeState {
         let digest = digest_of(code);
         let mut held = self.0.lock();
@@ -129,7 +129,7 @@ impl CodeTable {
         }
     }
 
-    /// Uses a code up. `None`: it cannot be used, or not any more.
+    /// Uses up a code. `None`: it is unknown, expired or already used.
     pub(crate) fn take(&self, code: &str) -> Option<Arc<CodeGrant>> {
         let now = Instant::now();
         let digest = digest_of(code);

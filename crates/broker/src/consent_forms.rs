@@ -1,7 +1,7 @@
-//! Requests that a consent form carries, sealed to a browser.
+//! Authorization requests in consent forms, sealed to a browser.
 //!
-//! Owns the seal and its lifetime. Does not check requests. Invariant: a form opens only in the
-//! browser that it was shown in, for ten minutes, and nobody can change the request inside.
+//! Owns the seal and its lifetime. Does not check requests. Invariant: a form opens for ten
+//! minutes, only in the browser that it was shown in, and the request inside cannot be changed.
 
 use jiff::{SignedDuration, Timestamp};
 use moongate_oauth::{RootSecrets, SealRing, SecretText};
@@ -17,7 +17,7 @@ const LIFETIME: SignedDuration = SignedDuration::from_mins(10);
 /// Seals of consent forms.
 pub(crate) struct ConsentForms(SealRing);
 
-/// Content of a sealed form.
+/// Contents of a sealed form.
 #[derive(Serialize, Deserialize)]
 struct FormContent {
     request: AuthorizeRequest,
@@ -35,7 +35,7 @@ impl ConsentForms {
         self.seal_at(request, cookie, Timestamp::now())
     }
 
-    /// Opens the request that a browser with this cookie sends back. `None` for anything else.
+    /// Opens a request that a browser with this cookie sends back. `None`: not a valid form for it.
     pub(crate) fn open(&self, sealed: &str, cookie: &str) -> Option<AuthorizeRequest> {
         self.open_at(sealed, cookie, Timestamp::now())
     }
@@ -57,7 +57,7 @@ impl ConsentForms {
     }
 }
 
-/// Returns the name that a form is sealed under.
+/// Returns the name under which a form is sealed.
 fn aad(cookie: &str) -> String {
     format!("consent form {cookie}")
 }

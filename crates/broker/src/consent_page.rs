@@ -1,7 +1,7 @@
 //! Page on which a person approves a client.
 //!
-//! Owns its words and its form. Does not check the request or its answer. Invariant: each fact says
-//! who vouches for it, and the address that gets the answer is shown whole.
+//! Owns its text and its form. Does not check the request or its answer. Invariant: each fact says
+//! who vouches for it, and the redirect address is shown in full.
 
 use maud::{Markup, html};
 
@@ -10,22 +10,22 @@ use crate::client_record::{ClientOrigin, ClientRecord};
 use crate::page_frame::VisibleText;
 use crate::redirect_rules::RedirectKind;
 
-/// Path that the form is sent to.
+/// Path to which the form is sent.
 const ACTION: &str = "/authorize";
-/// Field of the form with the sealed request.
+/// Form field with the sealed request.
 pub(crate) const REQUEST_FIELD: &str = "request";
-/// Field of the form with the answer, which is the button's.
+/// Form field with the answer, set by the button.
 pub(crate) const ANSWER_FIELD: &str = "answer";
-/// Answer of the button that approves.
+/// Value of the button that approves.
 pub(crate) const YES: &str = "yes";
-/// Answer of the other button.
+/// Value of the other button.
 pub(crate) const NO: &str = "no";
 
-/// Facts that the page shows.
+/// Facts on the page.
 pub(crate) struct ConsentView<'a> {
     /// Request and client.
     pub(crate) checked: &'a CheckedRequest,
-    /// URL of the endpoint that the client gets access to.
+    /// URL of the endpoint that the client may access.
     pub(crate) resource: &'a str,
     /// Host of the company's login.
     pub(crate) provider: &'a str,
@@ -106,8 +106,8 @@ impl ConsentView<'_> {
     }
 }
 
-/// Renders the name of a client. Its direction cannot reorder the words next to it, and it cannot
-/// fill the page.
+/// Renders the name of a client, isolated so that its text direction cannot reorder the words next
+/// to it. It cannot fill the page either.
 fn client_name(client: &ClientRecord) -> Markup {
     html! { bdi class="name" { (VisibleText(&client.name)) } }
 }
@@ -183,7 +183,7 @@ mod tests {
         view.draw().into_string()
     }
 
-    /// Names that try to be markup, to leave their place, or to look like words of ours.
+    /// Names that try to be markup, to escape their element, or to imitate our own text.
     const HOSTILE: [&str; 30] = [
         "<script>alert(1)</script>",
         "</bdi><script>alert(1)</script>",

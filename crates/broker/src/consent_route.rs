@@ -1,8 +1,8 @@
 //! Route that takes a person's answer to the consent page.
 //!
-//! Owns the checks of the answer. Does not show the page (`authorize_route.rs`). Invariant: a yes
-//! counts only from our own page, in the browser that the page was shown in, for the request that
-//! it showed.
+//! Owns the checks of the answer. Does not show the page (`authorize_route.rs`). Invariant:
+//! approval counts only from our own page, in the browser that it was shown in, for the request
+//! that it showed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::page_guards::{check_origin, check_page_load, check_rate, check_store, run_to_the_end};
 use crate::request_rates::peer_of;
 
-/// Title of the page for an answer that does not count.
+/// Title of the page for an invalid answer.
 const NOT_COUNTED: &str = "Nothing was approved";
 
-/// Handles `POST /authorize`: takes the answer.
+/// Handles `POST /authorize`: accepts the answer.
 pub(crate) async fn take_consent(State(broker): State<Arc<Broker>>, request: Request) -> Response {
     let peer = peer_of(&request);
     // The rate comes last: the page of another site must not use it up.
@@ -78,7 +78,7 @@ async fn answer(
     }
 }
 
-/// Starts a login after a yes. Client and redirect are checked again, since either may have changed
+/// Starts an approved login. Client and redirect are checked again, since either may have changed
 /// while the page was open.
 async fn start_login(
     broker: &Broker,
@@ -116,7 +116,7 @@ async fn start_login(
     send_to_provider(broker, headers, peer, departure).await
 }
 
-/// Builds the page after a no. Its link reports it to the client.
+/// Builds the page after a refusal. Its link reports the refusal to the client.
 fn refused(broker: &Broker, request: &AuthorizeRequest) -> Response {
     let error = OAuthError::new(OAuthCode::AccessDenied, "The person did not approve.");
     let back = answer_address(&broker.issuer, request, Err(&error));
@@ -143,7 +143,7 @@ pub(crate) mod tests {
 
     const ORIGIN: (&str, &str) = ("origin", "https://mcp.test");
 
-    /// Broker in front of GitHub, whose endpoints need no look-up.
+    /// Broker in front of GitHub, whose endpoints need no discovery.
     pub(crate) fn github_broker() -> Arc<Broker> {
         let mut settings = settings();
         settings.provider.kind = ProviderKind::GitHub {

@@ -1,7 +1,7 @@
-//! Departures of browsers to the company's login.
+//! Sends browsers to the company's login.
 //!
 //! Owns the start of a transaction and its cookie. Does not ask the person. Invariant: a browser
-//! leaves only after a yes, with a cookie and a `state` that nobody else has.
+//! leaves only after approval, with a unique cookie and `state`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use crate::provider::fault::ProviderFault;
 use crate::redirect_rules::RedirectKind;
 use crate::transactions::Transaction;
 
-/// Login that goes to the company's login now.
+/// Approved login, about to go to the company's login.
 pub(crate) struct Departure {
     /// Request that the person approved.
     pub(crate) request: AuthorizeRequest,
     /// Client of the request.
     pub(crate) client: Arc<ClientRecord>,
-    /// Kind of the address that gets the answer.
+    /// Kind of the redirect address.
     pub(crate) redirect: RedirectKind,
-    /// True if the company's login is asked a second time.
+    /// True if the company's login is being asked a second time.
     pub(crate) asked_again: bool,
 }
 
@@ -80,7 +80,7 @@ pub(crate) async fn send_to_provider(
     response
 }
 
-/// Builds the page for a failure of the company's login. Its link brings the error to the client.
+/// Builds the page for a failure of the company's login. Its link reports the error to the client.
 pub(crate) fn provider_fault_page(
     broker: &Broker,
     request: &AuthorizeRequest,

@@ -1,7 +1,7 @@
 //! Metadata in a client document (OAuth Client ID Metadata Document).
 //!
-//! Owns how a document is read. Does not fetch it (`client_documents.rs`). Invariant: a document is
-//! good only for the URL that it was read from.
+//! Owns the parsing of a document. Does not fetch it (`client_documents.rs`). Invariant: a document
+//! is valid only for the URL that it was fetched from.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ struct DocumentMembers {
     jwks_uri: Option<String>,
 }
 
-/// Parses an id that is the URL of a document. `None`: it is not one.
+/// Parses an id that is the URL of a document. `None`: it is something else.
 pub(crate) fn parse_document_id(id: &str, rules: &FetchRules) -> Option<Url> {
     let url = parse_untrusted_url(id)?;
-    // An id in another notation would be another client with the same document.
+    // Another spelling of the URL would be another client with the same document.
     let is_exact = url.as_str() == id && url.query().is_none() && url.path() != "/";
     let is_allowed = url.scheme() == "https" || is_allowed_host(&url, rules);
     (is_exact && is_allowed).then_some(url)
@@ -39,13 +39,13 @@ pub(crate) fn parse_document_id(id: &str, rules: &FetchRules) -> Option<Url> {
 
 /// Returns true if a URL needs no TLS, because the operator allows its host.
 fn is_allowed_host(url: &Url, rules: &FetchRules) -> bool {
-    // The config may have an IPv6 address with its brackets or without.
+    // The config may have an IPv6 address with or without brackets.
     let bare = |host: &str| host.trim_matches(['[', ']']).to_ascii_lowercase();
     let host = url.host_str().map(bare);
     rules.hosts.iter().any(|known| Some(bare(known)) == host)
 }
 
-/// Reads the document at a URL. An error is the reason, for the operator.
+/// Parses the document of a URL. An error is the reason, for the operator.
 pub(crate) fn read_document(
     url: &Url,
     body: &[u8],
@@ -69,7 +69,7 @@ pub(crate) fn read_document(
     })
 }
 
-/// Reads how a client proves itself. A document that everybody can read has no shared secret.
+/// Reads how a client authenticates. A public document cannot contain a shared secret.
 fn read_proof(members: &DocumentMembers, rules: &FetchRules) -> Result<ClientProof, &'static str> {
     match members.token_endpoint_auth_method.as_deref() {
         None | Some("none") => return Ok(ClientProof::None),

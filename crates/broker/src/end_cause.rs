@@ -1,14 +1,14 @@
-//! Ends of logins.
+//! Causes and outcomes of ended logins.
 //!
-//! Owns the causes, with their words for logs and metrics. Does not end a login. Invariant: a word
-//! never changes, since dashboards and alerts name it.
+//! Owns their words for logs and metrics. Does not end logins. Invariant: a word never changes,
+//! since dashboards and alerts use it.
 
-/// Outcome of an order to end logins.
+/// Outcome of ending logins on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOutcome {
-    /// Ended for good, because no restart brings the login back.
+    /// Ended for good: a restart does not restore the login.
     Synced,
-    /// Ended while this process runs. The disk could not be written yet.
+    /// Ended in memory only, because the disk could not be written yet.
     InMemory,
     /// There was no such login.
     Unknown,
@@ -17,19 +17,19 @@ pub enum EndOutcome {
 /// Cause of a login's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndCause {
-    /// The client gave its token back.
+    /// The client revoked its token.
     Revoked,
     /// An operator ended it.
     Operator,
-    /// An old refresh token or a used code came again.
+    /// An old refresh token or a used code was sent again.
     Replay,
-    /// The company's login does not know the person any more.
+    /// The company's login no longer accepts the person.
     Provider,
-    /// The longest time was over, or nobody used it.
+    /// It reached its maximum age, or was not used for too long.
     Expired,
     /// The person had too many logins.
     Crowded,
-    /// The company's login answered for somebody else.
+    /// The company's login answered for a different person.
     OtherSubject,
 }
 

@@ -1,7 +1,7 @@
-//! Pages for logins that cannot go on.
+//! Pages for logins that cannot continue.
 //!
-//! Owns their form and the link back to the client. Does not word them. Invariant: an error reaches
-//! a client only if the person presses the link, so that no request makes this gateway redirect.
+//! Owns their layout and the link back to the client. Does not word them. Invariant: an error
+//! reaches a client only if the person presses the link, so no request makes the gateway redirect.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -11,12 +11,13 @@ use url::Url;
 use crate::page_frame::{VisibleText, page_response};
 use crate::page_headers::PageKind;
 
-/// Builds a page that says why a login cannot go on. `back` is the client's address with the error.
+/// Builds a page that says why a login cannot continue. `back` is the redirect address with the
+/// error.
 pub(crate) fn error_page(title: &'static str, text: &str, back: Option<&str>) -> Response {
     refusal_page(StatusCode::BAD_REQUEST, title, text, back)
 }
 
-/// Builds the page with a status.
+/// Builds such a page with a status.
 pub(crate) fn refusal_page(
     status: StatusCode,
     title: &'static str,
@@ -31,7 +32,7 @@ pub(crate) fn refusal_page(
     page_response(status, PageKind::Plain, title, body)
 }
 
-/// Renders the link that brings the error to the client.
+/// Renders the link that reports the error to the client.
 pub(crate) fn back_link(back: &str) -> Markup {
     // The host is the part that a person can judge.
     let url = Url::parse(back).ok();

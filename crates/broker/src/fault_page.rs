@@ -1,7 +1,7 @@
 //! Pages for requests that cannot become a login.
 //!
-//! Owns their words, and the line of the config that would allow one. Does not find the fault.
-//! Invariant: a page that cannot trust the client or its address has no link to it.
+//! Owns their text, and the config line that would allow one. Does not find the fault. Invariant: a
+//! page never links to a client or an address that is not trusted.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -17,7 +17,7 @@ use crate::page_frame::{VisibleText, page_response};
 use crate::page_headers::PageKind;
 use crate::redirect_rules::RedirectFault;
 
-/// Longest foreign text that is shown, in characters.
+/// Longest foreign text on a page, in characters.
 const SHOWN_MAX: usize = 300;
 /// Text that stands for entries of the operator's own.
 const OWN_ENTRIES: &str = "…";
@@ -42,12 +42,12 @@ const NEVER: [&str; 17] = [
     "wss",
 ];
 
-/// Words of a page.
+/// Text of a page.
 struct FaultWords {
     status: StatusCode,
     title: &'static str,
     text: String,
-    /// Line of `[auth.oauth]` that would allow it.
+    /// Line in `[auth.oauth]` that would allow the request.
     line: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn fault_page(settings: &BrokerSettings, fault: &AuthorizeFault) -> R
     }
 }
 
-/// Builds the page for a request whose client or address is not good.
+/// Builds the page for a request whose form, client or address was refused.
 pub(crate) fn page_of_fault(settings: &BrokerSettings, fault: &PageFault) -> Response {
     let words = match fault {
         PageFault::Form(fault) => form_words(fault),
@@ -232,7 +232,7 @@ fn allowed_line(key: &str, allowed: &[String], added: &str) -> String {
     format!("{key} = [{}]", texts.join(", "))
 }
 
-/// Shortens a foreign text to what a page has room for.
+/// Truncates a foreign text to what fits on a page.
 fn shorten(text: &str) -> String {
     let mut characters = text.chars();
     let mut short: String = characters.by_ref().take(SHOWN_MAX).collect();

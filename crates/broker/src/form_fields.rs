@@ -1,7 +1,7 @@
-//! Parameters of a request, none of them twice.
+//! Request parameters without duplicates.
 //!
-//! Owns how queries and forms are read. Does not know what a parameter means. Invariant: a name is
-//! there once and its value is text, so nobody reads another value than the one that was checked.
+//! Owns the parsing of queries and forms. Does not know what a parameter means. Invariant: a name
+//! occurs once and its value is text, so the value that is used is the one that was checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ pub(crate) enum FormFault {
     TooLong,
     /// Not a form, or not text.
     NotAForm,
-    /// This parameter is there twice.
+    /// This parameter occurs more than once.
     Twice(String),
 }
 
@@ -52,7 +52,7 @@ impl FormFields {
         }
         let mut fields = BTreeMap::<String, String>::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            // What is not UTF-8 comes as this character, and nobody needs it in a parameter.
+            // Invalid UTF-8 becomes this character, which no parameter needs.
             if name.contains('\u{fffd}') || value.contains('\u{fffd}') {
                 return Err(FormFault::NotAForm);
             }
@@ -69,7 +69,7 @@ impl FormFields {
         Ok(FormFields(fields))
     }
 
-    /// Reads the body of a request. Returns the rest of the request as well.
+    /// Reads the body of a request. Also returns the rest of the request.
     pub(crate) async fn of_body(request: Request) -> Result<(Parts, Self), FormFault> {
         let (head, body) = request.into_parts();
         if !is_form(&head) {

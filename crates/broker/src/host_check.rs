@@ -1,7 +1,7 @@
-//! Check of the host that people's routes answer under.
+//! Host check for the routes of people's logins.
 //!
-//! Owns the answers under other hosts. Does not know the routes. Invariant: under any host but that
-//! of the public URL, the gateway looks as if it had no login.
+//! Owns the answers under other hosts. Does not know the routes. Invariant: under any host other
+//! than the public URL's, the gateway looks as if it had no logins.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use moongate_listener::{json_response, request_hosts};
 use crate::broker::Broker;
 use crate::error_page::refusal_page;
 
-/// Paths that browsers open.
+/// Paths opened by browsers.
 const PAGES: [&str; 2] = ["/authorize", "/oauth/provider"];
 
-/// Answers requests under the host of the public URL, and refuses all others.
-// Cookies, consent and tokens hold for one origin. The listener takes any address, and a client
-// that found a login under one would leave the key that it uses there.
+/// Passes requests under the host of the public URL, and refuses all others.
+// Cookies, consent and tokens are valid for one origin. The listener accepts any address, and a
+// client that found a login at another one would stop using the key that it has there.
 pub(crate) async fn check_host(
     State(broker): State<Arc<Broker>>,
     request: Request,
@@ -31,7 +31,7 @@ pub(crate) async fn check_host(
     refuse_host(&broker.issuer, request.uri().path())
 }
 
-/// Returns true if all hosts that a request names are our own, and there is one.
+/// Returns true if a request names a host, and names no host other than ours.
 fn names_own_host(broker: &Broker, request: &Request) -> bool {
     let mut hosts = request_hosts(request.headers(), request.uri()).peekable();
     hosts.peek().is_some() && hosts.all(|host| host.is_some_and(|host| broker.is_own_host(host)))
@@ -39,7 +39,7 @@ fn names_own_host(broker: &Broker, request: &Request) -> bool {
 
 fn refuse_host(issuer: &str, path: &str) -> Response {
     if path.starts_with("/.well-known/") {
-        // As the listener answers without any login.
+        // The same answer as from a gateway without logins.
         return json_response(
             StatusCode::NOT_FOUND,
             "not_found",

@@ -1,8 +1,8 @@
-//! Logins of people at the gateway: an authorization server in front of the company's login.
+//! People's logins at the gateway: an authorization server in front of the company's login.
 //!
-//! Owns consent, the company's login, the tokens of clients and the store of logins. Does not
-//! decide what a role may use. Invariant: nobody gets a code without a yes on our own page, and a
-//! token is good only while its login has a row.
+//! Owns consent, the exchange with the company's login, client tokens and the login store. Does not
+//! decide what a role may use. Invariant: no code is issued without approval on our own page, and a
+//! token is valid only while its login has a row.
 
 mod answer_address;
 mod assertion_ids;

@@ -2,7 +2,7 @@
 //!
 //! Owns their names, attributes and number. Does not decide what a cookie opens
 //! (`consent_forms.rs`, `transactions.rs`). Invariant: a cookie crosses a network only over TLS,
-//! and the one of a login is made after a yes.
+//! and a login's cookie is set only after approval.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use http::{HeaderMap, HeaderValue, header};
@@ -11,25 +11,25 @@ use url::Url;
 
 /// Lifetime of both kinds of cookies, in seconds.
 const AGE_MAX: u32 = 10 * 60;
-/// Maximum number of cookies of logins in a browser.
+/// Maximum number of login cookies in a browser.
 const LOGINS_MAX: usize = 5;
-/// Characters of `state` in the name of a login's cookie, so that logins in several tabs do not
-/// share one.
+/// Characters of `state` in the name of a login cookie, so that logins in several tabs do not share
+/// one.
 const STATE_LENGTH: usize = 6;
 /// Characters of a secret in a cookie: 256 bits as base64url.
 const SECRET_LENGTH: usize = 43;
 
-/// Cookies of people's browsers, by the way that leads to the gateway.
+/// Cookies in people's browsers, by how they reach the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoginCookies {
-    /// Over TLS. With the prefix `__Host-`, browsers take a cookie from no other host.
+    /// Over TLS. With the prefix `__Host-`, browsers accept a cookie from no other host.
     Tls,
-    /// Without TLS, on loopback alone: not every browser keeps a `Secure` cookie there.
+    /// Without TLS, only on loopback, where some browsers reject `Secure` cookies.
     Plain,
 }
 
 impl LoginCookies {
-    /// Returns the cookies for the URL that people see.
+    /// Returns the kind of cookies for the public URL.
     pub(crate) fn of(public_url: &Url) -> Self {
         match public_url.scheme() {
             "https" => LoginCookies::Tls,
@@ -48,13 +48,13 @@ impl LoginCookies {
         self.set(&name, secret.expose(), AGE_MAX)
     }
 
-    /// Builds the header that removes the cookie of a login. `None`: there is no such cookie.
+    /// Builds the header that removes a login's cookie. `None`: the `state` has no such cookie.
     pub(crate) fn remove_login(self, state: &str) -> Option<HeaderValue> {
         self.login_name(state).map(|name| self.set(&name, "", 0))
     }
 
-    /// Builds the headers that remove the oldest logins of a browser, so that it has room for
-    /// another one.
+    /// Builds the headers that remove a browser's oldest login cookies, to make room for another
+    /// one.
     pub(crate) fn remove_oldest(self, headers: &HeaderMap) -> Vec<HeaderValue> {
         // RFC 6265, section 5.4: "cookies with earlier creation-times are listed before cookies
         // with later creation-times".
@@ -69,8 +69,8 @@ impl LoginCookies {
             .collect()
     }
 
-    /// Returns the secrets in a request that consent forms may be tied to.
-    // Several: a page at another port of this machine can set a plain one, too.
+    /// Returns the secrets in a request to which consent forms may be tied.
+    // There may be several, because a page at another port of this host can set a plain one, too.
     pub(crate) fn form_secrets(self, headers: &HeaderMap) -> Vec<SecretText> {
         cookies(headers)
             .filter(|(name, value)| *name == self.form_name() && is_secret(value))
@@ -78,8 +78,8 @@ impl LoginCookies {
             .collect()
     }
 
-    /// Returns the hashes of the secrets in a request that the login with this `state` may be tied
-    /// to.
+    /// Returns the hashes of the secrets in a request to which the login with this `state` may be
+    /// tied.
     pub(crate) fn login_hashes(self, headers: &HeaderMap, state: &str) -> Vec<[u8; 32]> {
         let Some(wanted) = self.login_name(state) else {
             return Vec::new();
@@ -115,7 +115,7 @@ impl LoginCookies {
     }
 
     fn set(self, name: &str, value: &str, age: u32) -> HeaderValue {
-        // Lax: the company's login leads back here from another site.
+        // Lax, because the company's login sends the browser back here from another site.
         let attributes = match self {
             LoginCookies::Tls => "Secure; HttpOnly; SameSite=Lax; Path=/",
             LoginCookies::Plain => "HttpOnly; SameSite=Lax; Path=/",
@@ -125,7 +125,7 @@ impl LoginCookies {
     }
 }
 
-/// Returns the hash of a cookie's secret, which is what is kept of it.
+/// Returns the hash of a cookie's secret. Only the hash is kept.
 pub(crate) fn cookie_hash(secret: &str) -> [u8; 32] {
     let digest = digest(&SHA256, secret.as_bytes());
     *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes")

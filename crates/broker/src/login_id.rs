@@ -1,7 +1,7 @@
 //! Ids of logins.
 //!
-//! Owns their form in text. Does not know what a login is. Invariant: an id is random and is never
-//! given twice, so a row of one login is never found for another.
+//! Owns their text form. Does not know what a login is. Invariant: an id is random and never
+//! reused, so one login's row is never found for another.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ const DIGITS: usize = 32;
 pub struct LoginId([u8; 16]);
 
 impl LoginId {
-    /// Makes an id that no other login has.
+    /// Creates an id that no other login has.
     pub(crate) fn new_random() -> Self {
         LoginId(moongate_random::random_bytes())
     }
 
-    /// Takes bytes as an id.
+    /// Creates an id from bytes.
     pub(crate) fn of(bytes: [u8; 16]) -> Self {
         LoginId(bytes)
     }
@@ -30,9 +30,9 @@ impl LoginId {
         &self.0
     }
 
-    /// Parses an id as it is shown: 32 hexadecimal digits.
+    /// Parses the text form of an id: 32 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
-        // The number's parser would also take a sign.
+        // The integer parser would also accept a sign.
         let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
         if text.len() != DIGITS || !is_hex {
             return None;

@@ -1,8 +1,7 @@
-//! Logins and their people in memory.
+//! In-memory index of logins and their people.
 //!
-//! Owns the bounds, and which row is the newest. Does not write rows (`login_store.rs`). Invariant:
-//! a person is here exactly while a login of theirs is, and a login that was not written yet is
-//! shown to nobody.
+//! Owns the limits, and which row is the newest. Does not write rows (`login_store.rs`). Invariant:
+//! a person is here exactly while one of their logins is, and a login is visible only once written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +16,9 @@ use crate::person_row::PersonRow;
 
 /// Maximum number of logins.
 const LOGINS_MAX: usize = 100_000;
-/// Maximum number of logins of one person. Beyond it, the longest unused ends.
+/// Maximum number of logins of one person. Beyond it, the least recently used one ends.
 const PERSON_LOGINS_MAX: usize = 100;
-/// Shortest time between two changes of the last use, in seconds.
+/// Shortest time between two updates of the last use, in seconds.
 const USE_INTERVAL: i64 = 60;
 
 /// Logins and people.
@@ -32,22 +31,23 @@ pub(crate) struct LoginIndex {
 
 struct HeldLogin {
     row: LoginRow,
-    /// Row of the next generation, which may be on disk already. It counts once it surely is.
+    /// Row of the next generation, which may be on disk already. It takes effect once it certainly
+    /// is.
     next: Option<LoginRow>,
     /// False until the first row is on disk.
     is_started: bool,
     ended: CancellationToken,
 }
 
-/// Login that was taken out.
+/// Login that was removed.
 pub(crate) struct EndedLogin {
     /// Id.
     pub(crate) id: LoginId,
     /// Identity of the person.
     pub(crate) mark: PrincipalKey,
-    /// Name of the person for logs, if the person is known.
+    /// Person's name for logs, if the person is known.
     pub(crate) name: Option<String>,
-    /// True if it was the person's last one.
+    /// True if it was the person's last login.
     pub(crate) is_last: bool,
     /// True if its client has tokens.
     pub(crate) is_started: bool,
@@ -55,9 +55,9 @@ pub(crate) struct EndedLogin {
 
 /// Step towards the next generation.
 pub(crate) enum AdvanceStep {
-    /// The row that has to be written first.
+    /// Row that has to be written first.
     Write(LoginRow),
-    /// Another caller has made the step.
+    /// Another caller has already made the step.
     Done(LiveLogin),
 }
 
@@ -74,7 +74,7 @@ impl HeldLogin {
         self.is_started && now < self.row.over_at()
     }
 
-    /// Changes the row and the next one. Returns the one that belongs on disk.
+    /// Changes the row and the next one. Returns the one to write.
     fn change(&mut self, change: impl Fn(&mut LoginRow)) -> LoginRow {
         change(&mut self.row);
         if let Some(next) = &mut self.next {
@@ -95,30 +95,30 @@ impl LoginIndex {
         self.logins.len() >= LOGINS_MAX
     }
 
-    /// Finds a login that is not over.
+    /// Finds a login that has not expired.
     pub(crate) fn find(&self, id: LoginId, now: Timestamp) -> Option<LiveLogin> {
         let held = self.logins.get(&id)?;
         held.is_live(now).then(|| held.live(id))
     }
 
-    /// Lists all logins that are not over.
+    /// Lists all logins that have not expired.
     pub(crate) fn live(&self, now: Timestamp) -> Vec<LiveLogin> {
         let live = self.logins.iter().filter(|(_, held)| held.is_live(now));
         live.map(|(id, held)| held.live(*id)).collect()
     }
 
-    /// Lists the logins of a person that are not over.
+    /// Lists a person's logins that have not expired.
     pub(crate) fn live_of(&self, mark: &PrincipalKey, now: Timestamp) -> Vec<LiveLogin> {
         let ids = self.ids_of(mark).into_iter();
         ids.filter_map(|id| self.find(id, now)).collect()
     }
 
-    /// Lists the ids of all logins of a person.
+    /// Lists the ids of all of a person's logins.
     pub(crate) fn ids_of(&self, mark: &PrincipalKey) -> Vec<LoginId> {
         self.by_mark.get(mark).cloned().unwrap_or_default()
     }
 
-    /// Lists the logins that are over.
+    /// Lists the logins that have expired.
     pub(crate) fn over(&self, now: Timestamp) -> Vec<LoginId> {
         let over = self
             .logins
@@ -132,8 +132,8 @@ impl LoginIndex {
         self.people.get(mark)
     }
 
-    /// Takes over rows of the previous process. Returns the logins and people that are left out,
-    /// because they are over, alone or too many.
+    /// Loads rows of the previous process. Returns the logins and people that are left out, because
+    /// they have expired, lack their counterpart or exceed the limits.
     pub(crate) fn restore(
         &mut self,
         logins: Vec<(LoginId, LoginRow)>,
@@ -163,7 +163,7 @@ impl LoginIndex {
         (left_out, alone)
     }
 
-    /// Keeps room for a login that is being written. Returns false if there is none.
+    /// Reserves room for a login that is being written. Returns false if there is none.
     pub(crate) fn hold(&mut self, id: LoginId, row: LoginRow) -> bool {
         if self.is_full() {
             return false;
@@ -179,7 +179,7 @@ impl LoginIndex {
         true
     }
 
-    /// Shows a login that was written, with its person. `None`: it was ended meanwhile.
+    /// Publishes a login that was written, with its person. `None`: it has ended in the meantime.
     pub(crate) fn confirm(&mut self, id: LoginId, person: PersonRow) -> Option<LiveLogin> {
         let held = self.logins.get_mut(&id)?;
         held.is_started = true;
@@ -187,7 +187,7 @@ impl LoginIndex {
         Some(held.live(id))
     }
 
-    /// Returns the login of a person that was unused for longest, if there are too many.
+    /// Returns a person's least recently used login, if they have too many.
     pub(crate) fn crowded(&self, mark: &PrincipalKey) -> Option<LoginId> {
         let ids = self.by_mark.get(mark)?;
         if ids.len() <= PERSON_LOGINS_MAX {
@@ -201,7 +201,7 @@ impl LoginIndex {
         Some(*unused.0)
     }
 
-    /// Takes a login out, and its person if it was the last one.
+    /// Removes a login, and its person if it was their last one.
     pub(crate) fn remove(&mut self, id: LoginId) -> Option<EndedLogin> {
         let held = self.logins.remove(&id)?;
         // Before anything else can see that it is gone.
@@ -256,7 +256,7 @@ impl LoginIndex {
         Some(known.clone())
     }
 
-    /// Prepares the next generation of a login. `None`: the login is gone or over.
+    /// Prepares the next generation of a login. `None`: the login is gone or expired.
     pub(crate) fn prepare_advance(
         &mut self,
         id: LoginId,
@@ -277,10 +277,10 @@ impl LoginIndex {
         Some(AdvanceStep::Write(row))
     }
 
-    /// Lets the next generation count, which was written. `None`: the login is gone.
+    /// Makes the next generation current after it was written. `None`: the login is gone.
     pub(crate) fn finish_advance(&mut self, id: LoginId, from: u32) -> Option<LiveLogin> {
         let held = self.logins.get_mut(&id)?;
-        // Of two callers that made the same step, the second finds it done.
+        // If two callers made the same step, the second finds it done.
         if held.row.generation == from
             && let Some(next) = held.next.take()
         {
@@ -289,7 +289,7 @@ impl LoginIndex {
         Some(held.live(id))
     }
 
-    /// Records a use of a login's tokens. Returns the row to write, if it has changed.
+    /// Records a use of a login's tokens. Returns the row to write if it changed.
     pub(crate) fn record_use(
         &mut self,
         id: LoginId,
@@ -309,7 +309,7 @@ impl LoginIndex {
         }))
     }
 
-    /// Records that the refresh token before the newest one came again. Returns the row to write.
+    /// Records a replay of the refresh token before the newest. Returns the row to write.
     pub(crate) fn record_replay(&mut self, id: LoginId) -> Option<LoginRow> {
         let held = self.logins.get_mut(&id).filter(|held| held.is_started)?;
         Some(held.change(|row| row.replays = row.replays.saturating_add(1)))

@@ -1,7 +1,7 @@
-//! Login of a person with one client.
+//! Row of a person's login with one client.
 //!
-//! Owns the row of a login, and when it is over. Does not keep rows (`login_store.rs`). Invariant:
-//! a row has no token, because tokens only name it.
+//! Owns when a login expires. Does not keep rows (`login_store.rs`). Invariant: a row contains no
+//! token, because tokens only refer to it.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::login_id::LoginId;
 
-/// Time after its last use at which a login is over.
+/// Time without use after which a login expires.
 const IDLE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// Identity of a client, as short as the one of a person.
+/// Client identity, a digest as for people.
 pub(crate) type ClientMark = [u8; 16];
 
 /// Returns the identity of a client.
@@ -25,35 +25,35 @@ pub(crate) fn client_mark(id: &str) -> ClientMark {
     *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes")
 }
 
-/// Login of a person with one client, at one endpoint.
+/// Person's login with one client, at one endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoginRow {
     /// Identity of the person.
     pub(crate) mark: PrincipalKey,
     /// Identity of the client.
     pub(crate) client: ClientMark,
-    /// Name that the client gives itself, made visible.
+    /// Name that the client chose, without invisible characters.
     pub(crate) client_name: String,
-    /// Endpoint that the login opens. Empty: the one over all servers.
+    /// Endpoint that the login opens. Empty: all servers.
     pub(crate) endpoint: String,
     /// Start of the login.
     pub(crate) since: Timestamp,
-    /// Time from which it is over, however much it is used.
+    /// Time at which it expires regardless of use.
     pub(crate) ends: Timestamp,
     /// Last use, to the minute.
     pub(crate) last_used: Timestamp,
     /// Number of the newest refresh token.
     pub(crate) generation: u32,
-    /// Time at which that one was first given.
+    /// Time at which that token was first issued.
     pub(crate) advanced: Timestamp,
-    /// True if it was used, or an access token of the same number.
+    /// True if that token or an access token with the same number was used.
     pub(crate) is_used: bool,
-    /// Number of times that the refresh token before it came again.
+    /// Number of replays of the refresh token before it.
     pub(crate) replays: u32,
 }
 
 impl LoginRow {
-    /// Returns the time from which the login is over, unless it is used before.
+    /// Returns the time at which the login expires, unless it is used first.
     pub(crate) fn over_at(&self) -> Timestamp {
         let idle = self.last_used.checked_add(IDLE);
         self.ends.min(idle.unwrap_or(Timestamp::MAX))

@@ -1,8 +1,8 @@
 //! Store of logins.
 //!
-//! Owns the order of memory and disk, and what follows from the end of a login. Does not judge
-//! tokens (`refresh_verdict.rs`). Invariant: a login that has started or advanced is on disk before
-//! anybody hears of it, and one that has ended is gone from memory before that.
+//! Owns the order of memory and disk, and what follows when a login ends. Does not judge tokens
+//! (`refresh_verdict.rs`). Invariant: a new or renewed login is on disk before anybody learns of
+//! it. An ended one is gone from memory before that.
 
 use std::array;
 use std::sync::{Arc, OnceLock};
@@ -27,13 +27,13 @@ use crate::pinned_names::{PinnedName, PinnedNames};
 use crate::row_writes::{RowWrites, StartedWrite};
 pub(crate) use crate::store_fault::StoreFault;
 
-/// Key of the row with the key of client ids.
+/// Key of the row that holds the key of client ids.
 const CLIENT_KEY: &[u8] = b"client";
-/// Start of the keys of pinned names.
+/// Prefix of the keys of pinned names.
 const PIN_PREFIX: &[u8] = b"pin ";
-/// Number of locks that people share, so that one person's writes come one after the other.
+/// Number of locks that people share, so that each person's writes are serialized.
 const TURNS: usize = 64;
-/// Longest wait for the turn of a person.
+/// Longest wait for a person's lock.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Store of logins.
@@ -50,7 +50,7 @@ pub(crate) struct LoginStore {
     metrics: Arc<Metrics>,
 }
 
-/// Stored logins whose secret is gone.
+/// Error for stored logins whose secret is gone.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the state file has people's logins, but the secret that opens them is gone: restore the \
@@ -74,7 +74,7 @@ struct RestoredRows {
 }
 
 impl LoginStore {
-    /// Creates an empty store, which is of no use until it was restored.
+    /// Creates an empty store, unusable until it is restored.
     pub(crate) fn new(
         store: StateStore,
         secrets: &RootSecrets,
@@ -143,7 +143,7 @@ impl LoginStore {
                 .collect(),
             people: self.own_people(people, authority),
         });
-        // A key and a pinned name have different forms, so each is read on its own.
+        // Keys and pinned names have different forms, so each is parsed separately.
         let (pins, keys): (StoredRows, StoredRows) = keys
             .into_iter()
             .partition(|(key, _)| key.starts_with(PIN_PREFIX));
@@ -151,7 +151,7 @@ impl LoginStore {
             .writes
             .open_rows::<PinnedName>(StoreTable::BrokerKeys, pins, &mut lost);
         for (_, pin) in pins {
-            // More than there may be are left out.
+            // Those beyond the limit are left out.
             let _ = self.pinned.lock().pin(&pin.name, pin.id);
         }
         let keys = self
@@ -216,12 +216,12 @@ impl LoginStore {
         self.metrics.broker.logins.set(count);
     }
 
-    /// Returns true once the rows of the previous process are here.
+    /// Returns true once the rows of the previous process are loaded.
     pub(crate) fn is_ready(&self) -> bool {
         *self.ready.borrow()
     }
 
-    /// Waits until the rows of the previous process are here. Returns false after this time.
+    /// Waits until the rows of the previous process are loaded. Returns false after this time.
     pub(crate) async fn ready(&self, wait: Duration) -> bool {
         let mut ready = self.ready.subscribe();
         let waiting = ready.wait_for(|is_ready| *is_ready);
@@ -236,7 +236,7 @@ impl LoginStore {
         }
     }
 
-    /// Finds a login. `None`: it is unknown, has ended or is over.
+    /// Finds a login. `None`: it is unknown, has ended or has expired.
     pub(crate) fn find(&self, id: LoginId) -> Option<LiveLogin> {
         self.index.lock().find(id, Timestamp::now())
     }
@@ -246,7 +246,7 @@ impl LoginStore {
         self.index.lock().person(mark).cloned()
     }
 
-    /// Lists all logins. Those that are over end.
+    /// Lists all logins, after ending expired ones.
     pub(crate) fn logins(&self) -> Vec<LiveLogin> {
         let now = Timestamp::now();
         self.end_over(now);
@@ -258,8 +258,8 @@ impl LoginStore {
         self.index.lock().live_of(mark, Timestamp::now())
     }
 
-    /// Starts a login. Its person comes first on disk, so that no login is without one. A person
-    /// who comes without a token keeps the stored one.
+    /// Starts a login. Its person is written first, so that no login lacks one. A person without a
+    /// new token keeps the stored one.
     pub(crate) async fn start(
         &self,
         login: LoginRow,
@@ -298,7 +298,7 @@ impl LoginStore {
         Ok(live)
     }
 
-    /// Waits for the turn to write one person.
+    /// Waits for the lock to write a person.
     async fn turn_of(&self, mark: &PrincipalKey) -> Result<MutexGuard<'_, ()>, StoreFault> {
         self.check_ready()?;
         let turn = self.turns[usize::from(mark[0]) % TURNS].lock();
@@ -307,7 +307,7 @@ impl LoginStore {
             .map_err(|_| StoreFault::Unwritable)
     }
 
-    /// Ends the logins that are over, if there is no room for another one.
+    /// Ends expired logins if there is no room for another one.
     fn make_room(&self) {
         let is_full = self.index.lock().is_full();
         if is_full {
@@ -315,7 +315,7 @@ impl LoginStore {
         }
     }
 
-    /// Takes back a start that could not be written.
+    /// Undoes a start that could not be written.
     fn give_up(&self, id: LoginId, mark: &PrincipalKey) {
         let mut index = self.index.lock();
         index.remove(id);
@@ -326,8 +326,8 @@ impl LoginStore {
         }
     }
 
-    /// Makes the next generation of a login, if the newest one is `from`. Otherwise the login comes
-    /// back as it is.
+    /// Creates the next generation of a login if the newest one is `from`. Otherwise returns the
+    /// login unchanged.
     pub(crate) async fn advance(
         &self,
         id: LoginId,
@@ -346,7 +346,7 @@ impl LoginStore {
             }
         };
         // After a failure the row may reach the disk later. It is unused then, so the refresh token
-        // before it stays good after a restart, too.
+        // before it remains valid after a restart.
         write.finish().await?;
         let mut index = self.index.lock();
         index.finish_advance(id, from).ok_or(StoreFault::Gone)
@@ -360,7 +360,7 @@ impl LoginStore {
         }
     }
 
-    /// Records that the refresh token before the newest one came again. The disk follows later.
+    /// Records a replay of the refresh token before the newest. The disk follows later.
     pub(crate) fn record_replay(&self, id: LoginId) {
         let mut index = self.index.lock();
         if let Some(row) = index.record_replay(id) {
@@ -389,7 +389,7 @@ impl LoginStore {
         write.finish().await
     }
 
-    /// Ends a login: in memory at once, then on disk.
+    /// Ends a login: immediately in memory, then on disk.
     pub(crate) async fn end(&self, id: LoginId, cause: EndCause) -> EndOutcome {
         self.end_picked(|_| vec![id], cause).await
     }
@@ -448,17 +448,17 @@ impl LoginStore {
         writes
     }
 
-    /// Queues the removal of a login's rows, which nobody waits for.
+    /// Queues the removal of a login's rows without waiting for it.
     fn remove_rows(&self, ended: &EndedLogin) {
         let index = self.index.lock();
         self.writes.remove(StoreTable::Logins, ended.id.bytes());
-        // The person may be back.
+        // The person may have logged in again.
         if index.ids_of(&ended.mark).is_empty() {
             self.writes.remove(StoreTable::People, &ended.mark);
         }
     }
 
-    /// Ends the logins that are over. Their rows say so themselves, so nobody waits for the disk.
+    /// Ends expired logins without waiting for the disk, because their rows are expired anyway.
     fn end_over(&self, now: Timestamp) {
         let ended: Vec<EndedLogin> = {
             let mut index = self.index.lock();
@@ -473,7 +473,7 @@ impl LoginStore {
         }
     }
 
-    /// Ends what a login has opened, and says that it ended.
+    /// Ends everything that a login opened, and logs its end.
     fn announce(&self, ended: &EndedLogin, cause: EndCause) {
         if ended.is_last {
             self.principals.remove(&ended.mark);
@@ -511,22 +511,22 @@ impl LoginStore {
     }
 }
 
-/// Returns a key of 16 bytes, which logins and people have.
+/// Parses a key of 16 bytes, as logins and people have.
 fn short_key(key: &[u8]) -> Option<[u8; 16]> {
     key.try_into().ok()
 }
 
-/// Waits for all writes. Fails with the last fault.
+/// Waits for all writes. Returns the last fault, if any.
 async fn finish_all(writes: impl IntoIterator<Item = StartedWrite>) -> Result<(), StoreFault> {
     let mut outcome = Ok(());
-    // All of them are queued already, so they come to their ends together.
+    // All of them are queued already, so they finish together.
     for write in writes {
         outcome = write.finish().await.and(outcome);
     }
     outcome
 }
 
-/// Returns the row of a person who logs in, as it follows a stored one.
+/// Returns the row of a person who logs in, as the successor of a stored one.
 fn continue_person(before: Option<&Arc<PersonRow>>, person: PersonRow) -> PersonRow {
     let Some(before) = before else {
         return person;

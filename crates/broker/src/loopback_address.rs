@@ -1,25 +1,25 @@
 //! Redirect addresses of programs on the person's own computer.
 //!
-//! Owns their form. Does not know clients. Invariant: such an address names one of three hosts
-//! literally, because a name or another notation may lead elsewhere.
+//! Owns their form. Does not know clients. Invariant: such an address has one of three literal
+//! hosts, because another name or notation may resolve elsewhere.
 
 use url::Url;
 
 /// Hosts of loopback addresses (RFC 8252, sections 7.3 and 8.3).
 const HOSTS: [&str; 3] = ["127.0.0.1", "[::1]", "localhost"];
 
-/// Address without its port, which is free.
+/// Address without its port, which may vary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoopbackAddress {
     host: &'static str,
-    /// Port. The default one of the scheme if none is named.
+    /// Port, by default the scheme's.
     pub(crate) port: Option<u16>,
     path: String,
     query: Option<String>,
 }
 
 impl LoopbackAddress {
-    /// Reads an address. `None`: it is not one on loopback.
+    /// Parses an address. `None`: it is not on loopback.
     pub(crate) fn of(url: &Url) -> Option<Self> {
         let named = url.host_str().filter(|_| url.scheme() == "http")?;
         let host = HOSTS.into_iter().find(|host| *host == named)?;
@@ -31,13 +31,13 @@ impl LoopbackAddress {
         })
     }
 
-    /// Returns true if two addresses differ in their ports at most.
+    /// Returns true if two addresses differ at most in their ports.
     pub(crate) fn is_same_program(&self, other: &LoopbackAddress) -> bool {
         self.host == other.host && self.path == other.path && self.query == other.query
     }
 }
 
-/// Returns true if a text is an address on loopback.
+/// Returns true if a text is a loopback address.
 pub(crate) fn is_loopback_address(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| LoopbackAddress::of(&url).is_some())
 }

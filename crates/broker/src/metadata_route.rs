@@ -1,4 +1,4 @@
-//! Route of the server's metadata.
+//! Route for the server metadata.
 //!
 //! Owns the form of the response. Does not know its contents (`server_document.rs`). Invariant: the
 //! response is the same for everybody.
@@ -20,7 +20,7 @@ pub(crate) async fn metadata(State(broker): State<Arc<Broker>>) -> Response {
     let mut response = Response::new(Body::from(document));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // A restart may have other settings, and the document is cheap.
+    // Not cached, because a restart may change the settings and the document is cheap.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

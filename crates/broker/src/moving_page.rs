@@ -1,7 +1,7 @@
-//! Pages that move on to another site.
+//! Pages that lead to another site.
 //!
-//! Owns their words and their button. Does not choose where they lead. Invariant: no answer of ours
-//! redirects, and an app opens only by the press of a button.
+//! Owns their text and their button. Does not choose where they lead. Invariant: no response
+//! redirects, and an app opens only when the person presses a button.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -14,9 +14,9 @@ use crate::redirect_rules::RedirectKind;
 /// Title of the pages.
 const TITLE: &str = "Continue";
 
-/// Builds a page that leads on. `text` says what comes next.
-// Not a redirect: Chromium applies `form-action` to all redirects after a form, so that the button
-// of the consent page would do nothing.
+/// Builds a page that leads to a target. `text` says what comes next.
+// Not a redirect: Chromium applies `form-action` to every redirect after a form, so the consent
+// page's button would do nothing.
 pub(crate) fn moving_page(target: &str, kind: &RedirectKind, text: &str) -> Response {
     let body = draw(target, kind, text);
     match kind {

@@ -1,7 +1,7 @@
-//! Errors of OAuth, as clients read them.
+//! OAuth errors, as clients see them.
 //!
-//! Owns their names, statuses and form. Does not decide which one fits. Invariant: an error has
-//! text of ours alone, and no cache keeps an answer.
+//! Owns their names, statuses and form. Does not choose an error. Invariant: an error contains only
+//! our own text, and no cache keeps a response.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -12,36 +12,36 @@ use serde::Serialize;
 /// Code of an error (RFC 6749, sections 4.1.2.1 and 5.2; RFC 7591, section 3.2.2; RFC 8707).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OAuthCode {
-    /// A parameter is missing, twice or of another form.
+    /// A parameter is missing, repeated or malformed.
     InvalidRequest,
-    /// The client is unknown, or did not prove itself.
+    /// The client is unknown or not authenticated.
     InvalidClient,
-    /// The code or token is not good.
+    /// The code or token is invalid.
     InvalidGrant,
     /// The client may not do this.
     UnauthorizedClient,
-    /// The grant is of a kind that is not known.
+    /// The grant type is not supported.
     UnsupportedGrantType,
-    /// The response is of a kind that is not known.
+    /// The response type is not supported.
     UnsupportedResponseType,
-    /// The resource is not ours, or another one.
+    /// The resource is not ours, or not the one that was granted.
     InvalidTarget,
-    /// Somebody said no.
+    /// The person, the provider or the roles denied access.
     AccessDenied,
-    /// Something of ours failed.
+    /// Something failed in this gateway.
     ServerError,
     /// The same request may succeed later.
     TemporarilyUnavailable,
-    /// A redirect address of a registration cannot be used.
+    /// A redirect address in a registration is unusable.
     InvalidRedirectUri,
-    /// A registration cannot be used.
+    /// A registration is unusable.
     InvalidClientMetadata,
     /// There were too many requests.
     SlowDown,
 }
 
 impl OAuthCode {
-    /// Returns the name that clients read.
+    /// Returns the name that clients see.
     pub(crate) fn name(self) -> &'static str {
         match self {
             OAuthCode::InvalidRequest => "invalid_request",
@@ -71,12 +71,12 @@ impl OAuthCode {
     }
 }
 
-/// Error with a text for people.
+/// Error with a description for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OAuthError {
     /// Code.
     pub(crate) code: OAuthCode,
-    /// Text for people.
+    /// Description for people.
     pub(crate) text: &'static str,
 }
 
@@ -106,7 +106,7 @@ impl OAuthError {
         };
         let mut response = json_reply(self.code.status(), &document);
         if self.code == OAuthCode::InvalidClient {
-            // RFC 6749, section 5.2: a client that used Authorization reads its scheme here.
+            // RFC 6749, section 5.2: a client that used Authorization finds its scheme here.
             let scheme = HeaderValue::from_static("Basic realm=\"moongate\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
         }
@@ -114,7 +114,7 @@ impl OAuthError {
     }
 }
 
-/// Returns a JSON response that no cache keeps.
+/// Returns an uncacheable JSON response.
 pub(crate) fn json_reply(status: StatusCode, body: &impl Serialize) -> Response {
     let text = serde_json::to_vec(body).expect("our documents are JSON");
     let mut response = Response::new(Body::from(text));

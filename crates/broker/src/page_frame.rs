@@ -1,7 +1,7 @@
 //! Frame of the pages that people see while they log in.
 //!
-//! Owns the document, and how foreign text is shown. Does not word pages. Invariant: foreign text
-//! cannot hide or reorder the words next to it, and is never taken for markup.
+//! Owns the document and the display of foreign text. Does not word pages. Invariant: foreign text
+//! cannot hide or reorder the words next to it, and is never parsed as markup.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use moongate_telemetry::plain_text::is_invisible;
 
 use crate::page_headers::{PageKind, STYLE, add_headers};
 
-/// Foreign text. Characters that a reader cannot see are written out.
+/// Foreign text, with invisible characters written out.
 pub(crate) struct VisibleText<'a>(pub(crate) &'a str);
 
 impl Render for VisibleText<'_> {
@@ -21,7 +21,7 @@ impl Render for VisibleText<'_> {
         let mut shown = String::with_capacity(self.0.len());
         for character in self.0.chars() {
             if is_invisible(character) {
-                // Fails never: a `String` takes all.
+                // Writing to a `String` cannot fail.
                 let _ = write!(shown, "⟨U+{:04X}⟩", u32::from(character));
             } else {
                 shown.push(character);
@@ -41,7 +41,7 @@ pub(crate) fn page_response(
     respond(status, kind, document(title, None, &body))
 }
 
-/// Builds a page that opens another address by itself.
+/// Builds a page that opens another address automatically.
 pub(crate) fn moving_response(title: &str, target: &str, body: &Markup) -> Response {
     respond(
         StatusCode::OK,

@@ -1,7 +1,7 @@
-//! Checks that come before every page of a login.
+//! Checks before every page of a login.
 //!
 //! Owns what a browser's request must have. Does not read forms or cookies. Invariant: a form is
-//! read only if it comes from a page of ours.
+//! read only if it comes from one of our pages.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::request_rates::RatedRoute;
 /// Time to wait for the store of logins.
 const STORE_WAIT: Duration = Duration::from_secs(2);
 
-/// Counts a request against the rates of the pages.
+/// Counts a request against the rate limit of the pages.
 pub(crate) fn check_rate(broker: &Broker, peer: Option<IpAddr>) -> Result<(), Response> {
     if broker.rates.admit(RatedRoute::Authorize, peer) {
         return Ok(());
@@ -43,7 +43,8 @@ pub(crate) fn check_page_load(headers: &HeaderMap) -> Result<(), Response> {
     Err(refuse(StatusCode::FORBIDDEN, "Open this in a tab", text))
 }
 
-/// Checks that a form comes from a page of this gateway. `null` and a missing origin do not count.
+/// Checks that a form comes from one of this gateway's pages. `null` and a missing origin are
+/// refused.
 pub(crate) fn check_origin(issuer: &str, headers: &HeaderMap) -> Result<(), Response> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let is_own = origins.next().is_some_and(|origin| origin == issuer);
@@ -55,7 +56,7 @@ pub(crate) fn check_origin(issuer: &str, headers: &HeaderMap) -> Result<(), Resp
     Err(refuse(StatusCode::FORBIDDEN, "Nothing was approved", text))
 }
 
-/// Waits until logins can be kept.
+/// Waits until logins can be stored.
 pub(crate) async fn check_store(broker: &Broker) -> Result<(), Response> {
     if broker.store.ready(STORE_WAIT).await {
         return Ok(());
@@ -65,8 +66,8 @@ pub(crate) async fn check_store(broker: &Broker) -> Result<(), Response> {
     Err(refuse(status, "Try again in a minute", text))
 }
 
-/// Runs the rest of a request in its own task, so that a browser that goes away leaves nothing half
-/// done.
+/// Runs the rest of a request in a separate task, so that a browser that disconnects leaves nothing
+/// half done.
 pub(crate) async fn run_to_the_end(
     work: impl Future<Output = Response> + Send + 'static,
 ) -> Response {

@@ -1,7 +1,7 @@
 //! Headers and style of the pages that people see.
 //!
 //! Owns what a browser may do with these pages. Does not draw them (`page_frame.rs`). Invariant: no
-//! page runs a script, is framed, is kept by a cache, or shows another site its address.
+//! page runs a script, is framed, is cached, or reveals its address to another site.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Style of all pages, which each of them contains.
-// Browsers read a line end of Windows as `\n`, so that the style would have another digest there.
+/// Style sheet, inlined in every page.
+// Browsers read a Windows line ending as `\n`, which would change the digest of the style.
 pub(crate) static STYLE: LazyLock<String> =
     LazyLock::new(|| include_str!("page.css").replace('\r', ""));
 
@@ -52,19 +52,19 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
 /// Kind of page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
-    /// Page with a form of ours.
+    /// Page with one of our forms.
     Form,
-    /// Page that moves on to another site.
+    /// Page that leads to another site.
     Moving,
-    /// Page with words, and perhaps a link.
+    /// Page with text, and perhaps a link.
     Plain,
 }
 
 impl PageKind {
     fn referrer_policy(self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            // Under `no-referrer` a browser sends `Origin: null` with our own form (Fetch standard,
-            // "append a request Origin header").
+            // Under `no-referrer`, a browser sends `Origin: null` even with our own form (Fetch
+            // standard, "append a request Origin header").
             PageKind::Form => "same-origin",
             PageKind::Moving | PageKind::Plain => "no-referrer",
         })
@@ -72,7 +72,7 @@ impl PageKind {
 }
 
 /// Adds the headers of a page.
-// No Cross-Origin-Opener-Policy: clients that open the page in a popup wait for its end.
+// No Cross-Origin-Opener-Policy: clients that open the page in a popup wait for it to close.
 pub(crate) fn add_headers(headers: &mut HeaderMap, kind: PageKind) {
     for (name, value) in HEADERS {
         headers.insert(name, value);

@@ -1,4 +1,4 @@
-//! Facts about a person that roles ask for.
+//! Facts about a person that roles match by.
 //!
 //! Owns which claims are kept, and the digest of what is asked of people. Does not read answers of
 //! the company's login (`provider`). Invariant: an email is here only if it counts.
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 /// Facts about a person.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PersonFacts {
-    /// Name for logs, which cannot break a line.
+    /// Name for logs, without line breaks.
     pub(crate) name: String,
     /// Email address, if the company's login vouches for it.
     pub(crate) email: Option<String>,
-    /// Values that some role asks for, by the paths of their claims.
+    /// Values that some role names, by claim path.
     pub(crate) claims: BTreeMap<String, Vec<String>>,
     /// True for a guest, who belongs to another company.
     pub(crate) is_guest: bool,
@@ -56,7 +56,7 @@ pub(crate) fn wanted_digest(matches: &[RoleMatch], settings: &ProviderSettings) 
     for (path, values) in wanted {
         update_length(&mut context, values.len());
         for text in [path].into_iter().chain(values) {
-            // Each with its length, so that no text can be moved from one part to the next.
+            // Each with its length, so that the concatenation is unambiguous.
             update_length(&mut context, text.len());
             context.update(text.as_bytes());
         }

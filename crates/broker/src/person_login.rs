@@ -1,6 +1,6 @@
-//! Login of a person, as operators see it.
+//! Person's login, as operators see it.
 //!
-//! Owns the members alone. Does not keep logins (`login_store.rs`). Invariant: nothing here is a
+//! Owns only the members. Does not keep logins (`login_store.rs`). Invariant: nothing here is
 //! secret.
 
 use jiff::Timestamp;
@@ -8,20 +8,20 @@ use moongate_model::PrincipalKey;
 
 use crate::login_id::LoginId;
 
-/// Login of a person with one client.
+/// Person's login with one client.
 #[derive(Clone, Debug)]
 pub struct PersonLogin {
-    /// Id, by which an operator ends it.
+    /// Id, with which an operator ends it.
     pub id: LoginId,
-    /// Identity of the person. Several logins of one person have the same.
+    /// Identity of the person. All logins of one person share it.
     pub mark: PrincipalKey,
     /// Name for logs and lists.
     pub name: String,
-    /// Roles that the person has now.
+    /// Current roles of the person.
     pub roles: Vec<String>,
-    /// Name of the client, as the client itself has it.
+    /// Name that the client chose.
     pub client: String,
-    /// Endpoint that its tokens open. Empty for the endpoint over everything.
+    /// Endpoint that its tokens open. Empty: all servers.
     pub endpoint: String,
     /// Time at which the person logged in.
     pub since: Timestamp,
@@ -29,6 +29,6 @@ pub struct PersonLogin {
     pub last_used: Timestamp,
     /// Time at which the company's login last confirmed the person.
     pub checked: Timestamp,
-    /// Number of refresh tokens that came a second time and got the same successor.
+    /// Number of refresh tokens that were sent again and got the same successor.
     pub replays: u32,
 }

@@ -1,4 +1,4 @@
-//! Person who logged in, with the provider's token.
+//! Row of a person who logged in, with the provider's token.
 //!
 //! Owns the row of a person. Does not ask the company's login. Invariant: the identity depends on
 //! authority and subject alone, so a person with another name stays the same one.
@@ -11,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::person_facts::PersonFacts;
 
-/// Person whom the company's login has just proved.
+/// Person whom the company's login has just authenticated.
 #[derive(Clone, Debug)]
 pub(crate) struct ProvenPerson {
     /// Subject at the company's login.
     pub(crate) subject: String,
-    /// Facts that roles ask for.
+    /// Facts that roles match by.
     pub(crate) facts: PersonFacts,
-    /// Token of the company's login, by which it is asked again. `None`: it gave none.
+    /// Token for asking the company's login again. `None`: it issued none.
     pub(crate) token: Option<SecretText>,
-    /// Digest of the claims that were looked for.
+    /// Digest of the claims that roles needed.
     pub(crate) wanted: [u8; 8],
 }
 
@@ -31,15 +31,15 @@ pub(crate) struct PersonRow {
     pub(crate) authority: String,
     /// Subject at the company's login.
     pub(crate) subject: String,
-    /// Facts that roles ask for.
+    /// Facts that roles match by.
     pub(crate) facts: PersonFacts,
-    /// Token of the company's login, by which it is asked again.
+    /// Token for asking the company's login again.
     pub(crate) token: Option<SecretText>,
-    /// Time at which the company's login last vouched for the person.
+    /// Time at which the company's login last confirmed the person.
     pub(crate) checked: Timestamp,
-    /// Digest of the claims that were looked for then.
+    /// Digest of the claims that roles needed then.
     pub(crate) wanted: [u8; 8],
-    /// Number of this row, which grows with each change of token or facts.
+    /// Version of this row, incremented with each change of token or facts.
     pub(crate) version: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Names of organisations and teams, pinned to the ids that they had first.
+//! Names of organisations and teams, pinned to their first ids.
 //!
-//! Owns how many there are, and that a name keeps its id. Does not look an id up. Invariant: a name
-//! that somebody else took later never gets the id of the first owner.
+//! Owns their number, and that a name keeps its id. Does not look up ids. Invariant: a name that
+//! somebody else takes over later never matches the first owner's id.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 256;
 pub(crate) struct PinnedName {
     /// Name.
     pub(crate) name: String,
-    /// Id that it had when it was first looked up.
+    /// Id when it was first looked up.
     pub(crate) id: u64,
 }
 
@@ -33,7 +33,7 @@ impl PinnedNames {
         self.0.get(name).copied()
     }
 
-    /// Pins a name to an id, unless it has one. Returns what is to be stored then.
+    /// Pins a name to an id, unless it has one. Returns the row to store.
     pub(crate) fn pin(&mut self, name: &str, id: u64) -> Result<Option<PinnedName>, StoreFault> {
         if self.0.contains_key(name) {
             return Ok(None);

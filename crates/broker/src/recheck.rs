@@ -1,8 +1,8 @@
-//! Questions to the company's login about people who use their logins.
+//! Rechecks at the company's login of people who use their logins.
 //!
-//! Owns when somebody is due, and what an answer changes. Does not speak to the provider
-//! (`provider/`). Invariant: only a clear answer of the company's login ends anything, and an
-//! answer about an old token ends nothing.
+//! Owns when a person is due and what an answer changes. Does not talk to the provider
+//! (`provider/`). Invariant: only a definite answer from the company's login ends a login, never
+//! one about an old token.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::person_facts::wanted_digest;
 use crate::person_row::{PersonRow, ProvenPerson};
 use crate::provider::fault::RenewFault;
 
-/// Time between two checks for people who are due.
+/// Interval between searches for people who are due.
 const ROUND_INTERVAL: Duration = Duration::from_secs(60);
-/// Time after which a person is asked about again, if the company's login was down.
+/// Delay before a person is rechecked if the company's login was down.
 const RETRY_PAUSE: Duration = Duration::from_secs(5 * 60);
-/// Maximum number of questions at once. A new config of roles may make everybody due.
+/// Maximum number of concurrent rechecks. New roles may make everybody due.
 const QUESTIONS_MAX: usize = 8;
 
-/// People whom nobody asks about before these times.
+/// Earliest times of people's next rechecks, after failures.
 type RetryPauses = HashMap<PrincipalKey, Instant>;
 
-/// Asks about people who use their logins, for as long as it runs. Logins that are over end.
+/// Rechecks people who use their logins, for as long as it runs. Also ends expired logins.
 pub async fn recheck_forever(broker: Arc<Broker>) {
     let mut pauses = RetryPauses::new();
     loop {
@@ -50,7 +50,7 @@ pub async fn recheck_forever(broker: Arc<Broker>) {
 /// asks about a person who makes none.
 async fn end_old_logins(broker: &Broker) {
     let now = Timestamp::now();
-    // The list ends by itself what was used for too long, or not at all.
+    // Listing also ends logins that are too old or were not used for too long.
     for login in broker.store.logins() {
         let person = broker.store.person(&login.row.mark);
         let is_confirmed = person
@@ -92,7 +92,7 @@ async fn ask_about_due(broker: &Arc<Broker>, pauses: &mut RetryPauses) {
     }
 }
 
-/// Asks about a person in a separate task, because an answer may have the provider's only new
+/// Rechecks a person in a separate task, because an answer may contain the only copy of a new
 /// token. Returns false if there was no answer.
 async fn ask_in_task(broker: Arc<Broker>, mark: PrincipalKey) -> (PrincipalKey, bool) {
     let asking = tokio::spawn(async move { renew_person(&broker, &mark).await });
@@ -103,8 +103,8 @@ async fn ask_in_task(broker: Arc<Broker>, mark: PrincipalKey) -> (PrincipalKey, 
     (mark, has_answer)
 }
 
-/// Returns the people who used a login since they were last asked about, if that was long ago or
-/// if roles need other facts now.
+/// Returns the people who used a login since their last recheck, if it was long ago or roles now
+/// need other facts.
 fn due_people(broker: &Broker) -> HashSet<PrincipalKey> {
     let now = Timestamp::now();
     let wanted = wanted_digest(&broker.matches(), &broker.settings.provider);
@@ -129,8 +129,8 @@ fn due_people(broker: &Broker) -> HashSet<PrincipalKey> {
     due
 }
 
-/// Asks the company's login about a person, and takes over what it says. Ends all logins of
-/// somebody whom it does not know any more.
+/// Asks the company's login about a person, and stores what it says. Ends all of the person's
+/// logins if it no longer accepts them.
 pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result<(), RenewFault> {
     let _unsettled = broker.unsettled.token();
     let began = Timestamp::now();
@@ -138,7 +138,7 @@ pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result
     let lock = broker.renewals.acquire(mark).await;
     let mut last_failure = lock.ok_or(RenewFault::Down)?;
     let person = broker.store.person(mark).ok_or(RenewFault::Ended)?;
-    // Others asked, or the person logged in, while this waited.
+    // Another task rechecked the person, or they logged in, while this one waited.
     if began <= person.checked {
         return Ok(());
     }
@@ -165,14 +165,14 @@ pub(crate) async fn renew_person(broker: &Broker, mark: &PrincipalKey) -> Result
     };
     let now = broker.store.person(mark);
     if fault == RenewFault::Ended && now.is_some_and(|now| now.token != person.token) {
-        // The answer was about a token that a new login has replaced.
+        // A new login has replaced the token that the answer was about.
         return Ok(());
     }
     broker.store.end_person(mark, cause).await;
     Err(fault)
 }
 
-/// Takes over an answer about a person.
+/// Stores an answer about a person.
 async fn take_answer(
     broker: &Broker,
     before: &PersonRow,
@@ -185,11 +185,11 @@ async fn take_answer(
         return Err(RenewFault::OtherSubject);
     }
     match broker.store.put_person(after, before.version).await {
-        // Gone: a new login has replaced the row, and says more.
+        // A new login has replaced the row with a later answer.
         Ok(()) | Err(StoreFault::Gone) => {}
         Err(fault) => {
             tracing::warn!("person not stored on disk: {fault}");
-            // The answer counts while this process runs, because memory has it.
+            // The answer holds while this process runs, because memory has it.
             let is_kept = broker.store.person(&mark);
             if is_kept.is_none_or(|now| now.version == before.version) {
                 return Err(RenewFault::Down);
@@ -223,7 +223,8 @@ fn take_roles(broker: &Broker, mark: &PrincipalKey) {
         principal.set_role(set);
     }
     if roles.is_empty() {
-        // Whoever has no role has nothing open. The login stays, since a role may come back.
+        // A person without a role has nothing open. The login remains, since a role may match
+        // again.
         broker.principals.remove(mark);
     }
 }
@@ -241,7 +242,7 @@ mod tests {
     use crate::login_row::LoginRow;
     use crate::test_broker::{TestBroker, proven, staff};
 
-    /// Returns a broker with one login, whose person was asked about so many seconds ago.
+    /// Returns a broker with one login, whose person was last checked this many seconds ago.
     async fn broker_of(
         age: u64,
         change: impl FnOnce(&mut PersonRow),
@@ -413,7 +414,7 @@ mod tests {
         let after = test.broker.store.person(&mark).unwrap();
         assert!(after.facts.claims.is_empty() && after.version > before.version);
         assert_eq!(test.broker.people().len(), 1);
-        // An answer about the token before changes nothing any more.
+        // An answer about the previous token no longer changes anything.
         take_answer(&test.broker, &before, proven()).await.unwrap();
         assert!(test.broker.people()[0].roles.is_empty());
     }

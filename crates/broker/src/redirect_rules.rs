@@ -1,8 +1,8 @@
-//! Addresses that a login may end at.
+//! Rules for redirect addresses.
 //!
 //! Owns their form, and which hosts and schemes are allowed. Does not redirect. Invariant: a code
-//! leaves for an address that its client has registered and the operator allows, and for nothing
-//! that a browser would read as another one.
+//! goes only to an address that its client registered and the operator allows, and that every
+//! parser reads alike.
 
 use moongate_access::auth::{BrokerSettings, CLIENT_SCHEMES};
 use moongate_oauth::is_loopback_url;
@@ -13,7 +13,7 @@ use crate::loopback_address::LoopbackAddress;
 
 /// Longest address, in bytes.
 const LENGTH_MAX: usize = 2048;
-/// Schemes that no setting allows, because a browser runs or opens what they name.
+/// Schemes that no setting allows, because browsers run or open them themselves.
 const NEVER: [&str; 16] = [
     "about",
     "blob",
@@ -54,14 +54,14 @@ pub(crate) enum RedirectKind {
     },
 }
 
-/// Reason why a login may not end at an address.
+/// Reason to refuse a redirect address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RedirectFault {
-    /// Not an address, or one that programs read in different ways.
+    /// Not a URL, or one that programs parse differently.
     Malformed,
     /// This scheme is not allowed.
     Scheme(String),
-    /// The address is this gateway.
+    /// The address belongs to this gateway.
     OwnHost,
     /// The client has not registered it.
     NotRegistered,
@@ -69,7 +69,7 @@ pub(crate) enum RedirectFault {
     HostNotAllowed(String),
 }
 
-/// Rules for addresses.
+/// Rules for redirect addresses.
 pub(crate) struct RedirectRules {
     own: Url,
     hosts: Vec<String>,
@@ -95,7 +95,7 @@ impl RedirectRules {
         }
     }
 
-    /// Checks an address by itself.
+    /// Checks an address without its client.
     pub(crate) fn check(&self, address: &str) -> Result<RedirectKind, RedirectFault> {
         let url = parse_exact(address).ok_or(RedirectFault::Malformed)?;
         if let Some(loopback) = LoopbackAddress::of(&url) {
@@ -125,7 +125,7 @@ impl RedirectRules {
         Ok(RedirectKind::Private { scheme })
     }
 
-    /// Checks an address that a client asks for.
+    /// Checks an address that a client requests.
     pub(crate) fn allows(
         &self,
         client: &ClientRecord,
@@ -147,7 +147,7 @@ impl RedirectRules {
         Ok(kind)
     }
 
-    /// Returns true if clients of a host are allowed.
+    /// Returns true if clients at a host are allowed.
     pub(crate) fn allows_host(&self, host: &str) -> bool {
         self.hosts.iter().any(|allowed| allowed == host)
     }
@@ -172,8 +172,8 @@ fn parse_exact(address: &str) -> Option<Url> {
     (is_plain && !has_answer && url.fragment().is_none() && is_exact).then_some(url)
 }
 
-/// Returns true if a client has registered an address. On loopback the port is free, even if one is
-/// registered (RFC 8252, section 7.3).
+/// Returns true if a client has registered an address. On loopback any port is allowed, even if one
+/// is registered (RFC 8252, section 7.3).
 fn is_registered(client: &ClientRecord, address: &str) -> bool {
     let loopback = |text: &str| LoopbackAddress::of(&parse_exact(text)?);
     let asked = loopback(address);

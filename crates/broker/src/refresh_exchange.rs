@@ -1,8 +1,8 @@
 //! Exchange of a refresh token for the next tokens of a login.
 //!
-//! Owns the steps: the checks, the question to the company's login, and the new generation. Does
-//! not judge a token that comes twice (`refresh_verdict.rs`). Invariant: neither a store that
-//! cannot write nor a company's login that is down ends a login.
+//! Owns the steps: the checks, the recheck of the person, and the new generation. Does not judge
+//! replayed tokens (`refresh_verdict.rs`). Invariant: neither a failed write nor an outage of the
+//! company's login ends a login.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::recheck::renew_person;
 use crate::refresh_verdict::{RefreshVerdict, judge_refresh};
 use crate::token_reply::{SCOPE, store_error, token_reply};
 
-/// Age up to which an answer of the company's login counts for a renewal. Without it, a client that
-/// renews in a loop would flood the company's login.
+/// Age up to which an earlier recheck is enough for a renewal. Otherwise a client that renews in a
+/// loop would flood the company's login.
 const FRESH_AGE: Duration = Duration::from_secs(60);
 
 /// Error for a request without a token.
 const INCOMPLETE: OAuthError =
     OAuthError::new(OAuthCode::InvalidRequest, "The request needs refresh_token");
-/// Error for a person whom the company's login cannot confirm now.
+/// Error for a person whom the company's login cannot confirm right now.
 const PROVIDER_DOWN: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
     "The company's login cannot be reached: try again later",
@@ -44,7 +44,7 @@ pub(crate) async fn refresh(
     let token = form.get("refresh_token").ok_or(INCOMPLETE)?;
     let claims = broker.seals.open_refresh(token).ok_or(INVALID_GRANT)?;
     let live = broker.store.find(claims.login).ok_or(INVALID_GRANT)?;
-    // Another client gets nothing, and ends nothing either.
+    // Another client gets nothing and cannot end the login.
     if live.row.client != client.mark() {
         return Err(INVALID_GRANT);
     }
@@ -62,11 +62,11 @@ pub(crate) async fn refresh(
     if sent.checked_add(1) == Some(advanced.row.generation) {
         return Ok(token_reply(broker, &advanced, SCOPE));
     }
-    // Others renewed meanwhile, more than once.
+    // Other requests have renewed it more than once in the meantime.
     answer_old(broker, advanced, sent).await
 }
 
-/// Answers a token that is not the newest: with the same successor, or by the end of the login.
+/// Handles a token that is not the newest: repeats its successor, or ends the login.
 async fn answer_old(broker: &Broker, live: LiveLogin, sent: u32) -> Result<Response, OAuthError> {
     if judge_refresh(&live.row, sent, Timestamp::now()) == RefreshVerdict::Repeat {
         broker.store.record_replay(live.id);
@@ -83,7 +83,7 @@ async fn answer_old(broker: &Broker, live: LiveLogin, sent: u32) -> Result<Respo
     Err(INVALID_GRANT)
 }
 
-/// Asks the company's login whether it still knows the person.
+/// Asks the company's login if it still accepts the person.
 async fn confirm_person(broker: &Broker, live: &LiveLogin) -> Result<(), OAuthError> {
     let mark = &live.row.mark;
     let known = broker.store.person(mark).ok_or(INVALID_GRANT)?;
@@ -97,7 +97,7 @@ async fn confirm_person(broker: &Broker, live: &LiveLogin) -> Result<(), OAuthEr
             let person = broker.store.person(mark).ok_or(INVALID_GRANT)?;
             match fault {
                 _ if Timestamp::now() < broker.checked_until(&person) => Ok(()),
-                // Nobody can ever be asked, so only a new login helps.
+                // The person can never be rechecked, so only a new login helps.
                 RenewFault::Unchecked => {
                     broker.store.end(live.id, EndCause::Expired).await;
                     Err(INVALID_GRANT)
@@ -139,7 +139,7 @@ mod tests {
     #[tokio::test]
     async fn checks_come_before_changes() {
         let test = TestBroker::in_memory();
-        // Old enough that any use by its own client would end the login.
+        // Old enough that use by its own client would end the login.
         let live = test
             .login(|row| {
                 row.generation = 5;
@@ -171,7 +171,7 @@ mod tests {
                 assert_eq!(refused, Err(expected), "{client_id} {resource}");
             }
         }
-        // An access token is no refresh token.
+        // An access token is not a refresh token.
         let access = test.access_token(&live, 5);
         let refused = send(&test, "client", &form(&access, "")).await;
         assert_eq!(refused, Err(OAuthCode::InvalidGrant));
@@ -194,7 +194,7 @@ mod tests {
         let refused = send(&test, "client", &form(&token, "")).await;
         assert_eq!(refused, Err(OAuthCode::InvalidGrant));
         assert!(live.ended.is_cancelled());
-        // The newest token is good for nothing either.
+        // The newest token is useless, too.
         let token = test.refresh_token(&live, 5);
         let refused = send(&test, "client", &form(&token, "")).await;
         assert_eq!(refused, Err(OAuthCode::InvalidGrant));
@@ -239,7 +239,7 @@ mod tests {
         let live = test.login(|_| {}).await;
         let stolen = test.refresh_token(&live, 0);
         assert_eq!(send(&test, "client", &form(&stolen, "")).await, Ok(1));
-        // The thief comes at once, and both have the same token now.
+        // The thief is immediate, so both now have the same token.
         assert_eq!(send(&test, "client", &form(&stolen, "")).await, Ok(1));
         let next = test.refresh_token(&live, 1);
         assert_eq!(send(&test, "client", &form(&next, "")).await, Ok(2));

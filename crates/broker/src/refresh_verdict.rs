@@ -1,14 +1,14 @@
-//! Verdict on a refresh token: renew, give the same again, or end the login.
+//! Verdict on a refresh token: renew, repeat the successor, or end the login.
 //!
-//! Owns the rule for tokens that come twice. Does not change a login. Invariant: a token that is
-//! older than the one before the newest never gives anything.
+//! Owns the rule for replayed tokens. Does not change a login. Invariant: a token older than the
+//! last two never yields new tokens.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::login_row::LoginRow;
 
-/// Time in which the token before the newest gives the same successor to anybody. Clients run
-/// several processes, which share one token and renew at the same moment.
+/// Time in which the token before the newest always yields the same successor. A client's processes
+/// share one token and may renew at the same moment.
 const REPEAT_WINDOW: SignedDuration = SignedDuration::from_mins(2);
 
 /// Verdict on a refresh token.
@@ -28,9 +28,9 @@ pub(crate) fn judge_refresh(row: &LoginRow, sent: u32, now: Timestamp) -> Refres
         return RefreshVerdict::Advance;
     }
     let is_previous = sent.checked_add(1) == Some(row.generation);
-    // A clock that was set back makes it recent, which ends nobody's login.
+    // A clock that was set back makes it recent, so no login ends.
     let is_recent = now.duration_since(row.advanced) <= REPEAT_WINDOW;
-    // While nothing of the successor was used, the answer that had it may be lost.
+    // While the successor is unused, the response that carried it may have been lost.
     if is_previous && (is_recent || !row.is_used) {
         RefreshVerdict::Repeat
     } else {
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn a_thief_who_renews_in_step_is_caught_once_the_owner_is_ahead() {
-        // Both hold generation 4, and the owner renews. The thief comes later than any process of
-        // the owner does, or after another renewal.
+        // Both hold generation 4, and the owner renews. The thief is later than any process of the
+        // owner, or comes after another renewal.
         assert_eq!(verdict(&row(5, true), 4, 1800), RefreshVerdict::Replay);
         assert_eq!(verdict(&row(6, false), 4, 1), RefreshVerdict::Replay);
     }

@@ -20,7 +20,7 @@ use crate::request_rates::{RatedRoute, peer_of};
 const BODY_MAX: usize = 4 * 1024;
 /// Longest wait for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for the keys of an earlier process.
+/// Longest wait for the keys of the previous process.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Error for too many requests.
@@ -28,12 +28,12 @@ const TOO_MANY: OAuthError = OAuthError::new(
     OAuthCode::SlowDown,
     "Too many registrations: try again in a minute",
 );
-/// Error of a gateway that has not read its keys yet.
+/// Error while the keys are not loaded yet.
 const NOT_READY: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
     "Logins have not been loaded yet: try again later",
 );
-/// Error for a body that is too large, or does not come.
+/// Error for a body that is too large or does not arrive.
 const TOO_LARGE: OAuthError = OAuthError::new(
     OAuthCode::InvalidClientMetadata,
     "A registration may have at most 4 KiB",

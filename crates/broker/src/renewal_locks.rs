@@ -1,7 +1,7 @@
-//! Locks under which people's renewals at the company's login run.
+//! Locks for people's renewals at the company's login.
 //!
-//! Owns one lock a person. Does not renew (`recheck.rs`). Invariant: one renewal of a person at a
-//! time, because a provider that rotates tokens takes the second use of one for a theft.
+//! Owns one lock per person. Does not renew (`recheck.rs`). Invariant: one renewal per person at a
+//! time, because a provider that rotates tokens treats a second use as theft.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as RenewalMutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
-/// Maximum number of people with a renewal at once.
+/// Maximum number of people with concurrent renewals.
 const RENEWALS_MAX: usize = 1000;
 
 /// Time of a person's last renewal without an answer, for those who waited meanwhile.

@@ -1,4 +1,4 @@
-//! Rates of the routes that anybody may call.
+//! Rate limits of the public routes.
 //!
 //! Owns the buckets of routes, peers, clients and logins. Does not answer. Invariant: one peer does
 //! not use up the share of all, nobody that of a login, and none of these buckets slows `/mcp`.
@@ -58,7 +58,7 @@ impl RatedRoute {
     }
 }
 
-/// Buckets by who calls.
+/// Buckets by caller.
 struct Buckets<K> {
     by_key: Mutex<HashMap<K, TokenBucket>>,
     count_max: usize,
@@ -70,11 +70,11 @@ impl<K: Eq + Hash> Buckets<K> {
         Buckets { by_key, count_max }
     }
 
-    /// Takes from the bucket of a key. Returns false if it is empty, or there is no room for it.
+    /// Takes from the bucket of a key. Returns false if it is empty or the table is full.
     fn take(&self, key: K, count: u32) -> bool {
         let mut buckets = self.by_key.lock();
         if buckets.len() >= self.count_max && !buckets.contains_key(&key) {
-            // A full bucket is the same as a new one.
+            // A full bucket equals a new one.
             buckets.retain(|_, bucket| !bucket.is_full());
             if buckets.len() >= self.count_max {
                 return false;
@@ -117,8 +117,8 @@ impl RequestRates {
         }
     }
 
-    /// Takes a request of a peer. Returns false if there were too many. A Unix socket has no peer,
-    /// and one bucket.
+    /// Counts a request from a peer. Returns false if there were too many. All Unix sockets share a
+    /// bucket.
     pub(crate) fn admit(&self, route: RatedRoute, peer: Option<IpAddr>) -> bool {
         // The peer's bucket comes first, so that its refused requests cost nobody else anything.
         let key = (route, peer.map(network_of));
@@ -157,7 +157,7 @@ impl RequestRates {
     }
 }
 
-/// Returns the address that stands for a peer. A subscriber has a whole /64 of IPv6.
+/// Returns the address that identifies a peer. An IPv6 subscriber has a whole /64.
 fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -1,7 +1,7 @@
 //! Route `/revoke` (RFC 7009).
 //!
 //! Owns which login a token ends. Does not end logins itself (`login_store.rs`). Invariant: a
-//! client ends its own logins alone, and learns nothing of others.
+//! client can end only its own logins, and learns nothing about others.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::token_route::{BROKEN, read_form};
 /// Error for a request without a token.
 const INCOMPLETE: OAuthError =
     OAuthError::new(OAuthCode::InvalidRequest, "The request needs token");
-/// Error for an end that a restart would undo. A client tries again after a 503.
+/// Error for a revocation that a restart would undo. Clients retry after a 503.
 const NOT_ON_DISK: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
     "The login has ended, but that is not on disk yet: try again later",
@@ -40,10 +40,10 @@ pub(crate) async fn revoke(State(broker): State<Arc<Broker>>, request: Request) 
     }
 }
 
-/// Ends the login of a token. Either of its tokens will do, however old it is.
+/// Ends the login of a token. Either kind of token will do, however old.
 async fn end_login(broker: &Broker, client: &ClientRecord, token: &str) -> Result<(), OAuthError> {
     let login = login_of(broker, token).and_then(|login| broker.store.find(login));
-    // RFC 7009, section 2.2: a token that is unknown is as good as revoked.
+    // RFC 7009, section 2.2: an unknown token counts as revoked.
     let Some(live) = login.filter(|live| live.row.client == client.mark()) else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
 //! Routes of people's logins.
 //!
-//! Owns their paths and methods. Does not answer (`*_route.rs`). Invariant: all of them answer
-//! under the host of the public URL alone.
+//! Owns their paths and methods. Does not answer (`*_route.rs`). Invariant: all of them answer only
+//! under the host of the public URL.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::token_route::token;
 
 /// Builds the routes of a broker.
 pub fn broker_routes(broker: &Arc<Broker>) -> Router {
-    // A preview of a link must not use the answer up. Without this route, HEAD would be a GET.
+    // A link preview must not use up the answer. Without this route, HEAD would run the GET.
     let provider = get(provider_answer).head(refuse_head);
     Router::new()
         .route("/.well-known/oauth-authorization-server", get(metadata))

@@ -1,7 +1,7 @@
 //! Sealed JSON rows of people's logins.
 //!
 //! Owns their form on disk. Does not write them (`row_writes.rs`). Invariant: a row opens only in
-//! the table and under the key that it was sealed for, so rows cannot be exchanged.
+//! the table and under the key that it was sealed for, so rows cannot be swapped.
 
 use bytes::Bytes;
 use moongate_oauth::{RootSecrets, SealRing};
@@ -9,14 +9,14 @@ use moongate_session::store::StoreTable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Purpose of the key of rows.
+/// Purpose of the row key.
 const PURPOSE: &str = "broker rows";
 
-/// Codec of rows.
+/// Row codec.
 pub(crate) struct RowCodec(SealRing);
 
 impl RowCodec {
-    /// Derives the seals of rows.
+    /// Derives the row seals.
     pub(crate) fn new(secrets: &RootSecrets) -> Self {
         RowCodec(secrets.seal_ring(PURPOSE))
     }
@@ -27,7 +27,7 @@ impl RowCodec {
         Bytes::from(self.0.seal(&row_name(table, key), &plain))
     }
 
-    /// Opens a row. `None`: no secret opens it here, or it is not such a row.
+    /// Opens a row. `None`: no secret opens it here, or it is a different kind of row.
     pub(crate) fn decode<T: DeserializeOwned>(
         &self,
         table: StoreTable,
@@ -39,15 +39,15 @@ impl RowCodec {
         serde_json::from_slice(&plain).ok()
     }
 
-    /// Returns true if the current secret has sealed a row.
+    /// Returns true if a row is sealed with the current secret.
     pub(crate) fn is_current(&self, sealed: &[u8]) -> bool {
         str::from_utf8(sealed).is_ok_and(|sealed| self.0.is_current(sealed))
     }
 }
 
-/// Returns the name that a row is bound to: its table, and its key in hexadecimal digits.
+/// Returns the name to which a row is bound: its table, and its key in hexadecimal digits.
 fn row_name(table: StoreTable, key: &[u8]) -> String {
-    // Not the name of the variant, which may change while stored rows stay.
+    // Not the variant's name, which may change while stored rows remain.
     let mut name = match table {
         StoreTable::Logins => "logins ".to_owned(),
         StoreTable::People => "people ".to_owned(),

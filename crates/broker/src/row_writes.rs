@@ -1,6 +1,6 @@
 //! Writes of sealed rows.
 //!
-//! Owns when a write is queued, and how its end is awaited. Does not know what a row says.
+//! Owns when a write is queued, and how it is awaited. Does not know what a row contains.
 //! Invariant: a write is queued before the function that starts it returns, so the order in which
 //! callers hold a lock is the order on disk.
 
@@ -25,17 +25,17 @@ pub(crate) struct RowWrites {
     is_durable: AtomicBool,
 }
 
-/// Write that is queued.
+/// Queued write.
 #[must_use]
 pub(crate) enum StartedWrite {
-    /// Ended already.
+    /// Already finished.
     Done(Result<(), StoreFault>),
     /// Waits for the disk.
     Waiting(BoxFuture<'static, Result<(), StoreError>>),
 }
 
 impl StartedWrite {
-    /// Queues the write of a future by its first poll.
+    /// Queues a future's write by polling it once.
     fn start(mut writing: BoxFuture<'static, Result<(), StoreError>>) -> Self {
         let early = (&mut writing).now_or_never();
         match early {
@@ -53,13 +53,13 @@ impl StartedWrite {
     }
 }
 
-// The store itself logs what is wrong with the disk, once a minute.
+// The store itself logs disk problems, once a minute.
 fn explain(written: Result<(), StoreError>) -> Result<(), StoreFault> {
     written.map_err(|_| StoreFault::Unwritable)
 }
 
 impl RowWrites {
-    /// Creates the writer, which writes nothing yet.
+    /// Creates a writer that does not write yet.
     pub(crate) fn new(store: StateStore, secrets: &RootSecrets) -> Self {
         RowWrites {
             store,
@@ -105,7 +105,7 @@ impl RowWrites {
         StartedWrite::start(writing.boxed())
     }
 
-    /// Queues the write of a row that nobody waits for.
+    /// Queues the write of a row without waiting for it.
     pub(crate) fn put(&self, table: StoreTable, key: &[u8], row: &impl Serialize) {
         if self.is_durable() && self.store.is_persistent() {
             let value = self.codec.encode(table, key, row);
@@ -113,15 +113,15 @@ impl RowWrites {
         }
     }
 
-    /// Queues the removal of a row that nobody waits for.
+    /// Queues the removal of a row without waiting for it.
     pub(crate) fn remove(&self, table: StoreTable, key: &[u8]) {
         if self.is_durable() {
             self.store.remove(table, Bytes::copy_from_slice(key));
         }
     }
 
-    /// Opens the rows of the previous process, and seals those of earlier secrets again. Removes
-    /// those that no secret opens, and adds their number to `lost`.
+    /// Opens the rows of the previous process, and reseals those of earlier secrets. Removes those
+    /// that no secret opens, and adds their number to `lost`.
     pub(crate) fn open_rows<T: Serialize + DeserializeOwned>(
         &self,
         table: StoreTable,
@@ -199,7 +199,7 @@ mod tests {
         let (store, _) = open(&file).await;
         let first_run = writes(&store, 7);
         let started = ["first", "second"].map(|row| first_run.start_put(LOGINS, b"a", &row));
-        // Whoever waits first changes nothing.
+        // The order of the waiters does not matter.
         for write in started.into_iter().rev() {
             assert_eq!(write.finish().await, Ok(()));
         }

@@ -1,13 +1,14 @@
 //! Metadata of the authorization server (RFC 8414).
 //!
 //! Owns what clients learn from it. Does not serve it (`metadata_route.rs`). Invariant: it lists
-//! nothing that a route refuses, and no scope beyond ours, since clients ask for all they see.
+//! nothing that a route refuses and only our own scopes, since clients request every scope they
+//! see.
 
 use moongate_access::auth::{BrokerSettings, SignatureAlgorithm};
 use serde::Serialize;
 
-/// Ways in which a client can prove itself. The first is the one that most need: a client without a
-/// secret, whose registration is answered with `none` whatever it asks for.
+/// Client authentication methods, the most common first. A registration always gets `none`,
+/// whatever it requests.
 const CLIENT_METHODS: [&str; 4] = [
     "none",
     "client_secret_basic",

@@ -1,20 +1,20 @@
-//! Failures of the store of logins.
+//! Failures of the login store.
 //!
-//! Owns their words. Does not answer clients. Invariant: nothing of a row is in a failure.
+//! Owns their text. Does not answer clients. Invariant: a failure contains nothing from a row.
 
-/// Failure of the store of logins.
+/// Failure of the login store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StoreFault {
-    /// Rows of the previous process were not read yet.
+    /// The rows of the previous process are not loaded yet.
     #[error("people's logins have not been loaded yet")]
     NotReady,
     /// The disk cannot be written.
     #[error("the state file cannot be written")]
     Unwritable,
-    /// There are as many rows as there may be.
+    /// The store is full.
     #[error("there are too many logins")]
     Full,
-    /// The row is gone, or another one by now.
+    /// The row is gone or has changed.
     #[error("the login has ended or changed")]
     Gone,
 }

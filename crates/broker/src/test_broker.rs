@@ -1,7 +1,7 @@
 //! Broker for the unit tests of this crate.
 //!
-//! Owns its settings, one person and one client. Does not reach a network: the person has no token
-//! of the provider, so nobody is asked. Invariant: whatever a test does not change is a good login.
+//! Owns its settings, one person and one client. Does not use a network, because the person has no
+//! provider token. Invariant: without changes by a test, the login is valid.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) const REDIRECT: &str = "http://127.0.0.1:7000/callback";
 /// PKCE verifier of the client.
 pub(crate) const VERIFIER: &str = "verifier-verifier-verifier-verifier-verifier";
 
-/// Broker, and the folder of its store.
+/// Broker with the folder of its store.
 pub(crate) struct TestBroker {
     pub(crate) broker: Arc<Broker>,
     pub(crate) principals: Arc<PrincipalTable>,
@@ -90,7 +90,7 @@ pub(crate) fn client(id: &str) -> ClientRecord {
     }
 }
 
-/// Person as the company's login proves them.
+/// Person as authenticated by the company's login.
 pub(crate) fn proven() -> ProvenPerson {
     ProvenPerson {
         subject: "ann".to_owned(),
@@ -112,7 +112,7 @@ impl TestBroker {
         test
     }
 
-    /// Creates a broker whose logins are in a file.
+    /// Creates a broker that keeps its logins in a file.
     pub(crate) async fn on_disk() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let settings = StoreSettings {
@@ -131,7 +131,7 @@ impl TestBroker {
         test
     }
 
-    /// Creates a broker whose logins are not read yet.
+    /// Creates a broker whose logins are not loaded yet.
     pub(crate) fn not_restored() -> Self {
         TestBroker::with_store(StateStore::memory(), None)
     }
@@ -156,7 +156,7 @@ impl TestBroker {
         }
     }
 
-    /// Closes the store. From now on nothing can be written.
+    /// Closes the store, so that every later write fails.
     pub(crate) async fn close_store(&self) {
         self.store.close().await;
     }

@@ -1,8 +1,7 @@
-//! Tokens of a login, as a client gets them.
+//! Token response.
 //!
-//! Owns the answer's members and what a failed store means to a client. Does not check a grant
-//! (`code_exchange.rs`, `refresh_exchange.rs`). Invariant: a store that fails never looks like a
-//! login that ended.
+//! Owns its members, and the errors for store failures. Does not check a grant (`code_exchange.rs`,
+//! `refresh_exchange.rs`). Invariant: a failed store never looks like an ended login.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -16,7 +15,7 @@ use crate::login_store::StoreFault;
 use crate::oauth_error::{INVALID_GRANT, OAuthCode, OAuthError, json_reply};
 use crate::token_seals::{AccessClaims, RefreshClaims};
 
-/// Scope of each login, whatever the client asked for.
+/// Scope of every login, whatever the client requested.
 pub(crate) const SCOPE: &str = "mcp offline_access";
 
 /// Error for a login that the store could not keep.
@@ -25,7 +24,7 @@ pub(crate) const UNWRITABLE: OAuthError = OAuthError::new(
     "Logins cannot be stored right now: try again later",
 );
 
-/// Answer to a client that gets tokens (RFC 6749, section 5.1).
+/// Response with tokens (RFC 6749, section 5.1).
 #[derive(Serialize)]
 struct TokenReply<'a> {
     access_token: &'a SecretText,

@@ -19,7 +19,7 @@ use crate::grant_owner::owner_of;
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::refresh_exchange::refresh;
 
-/// Longest wait for the logins of an earlier process.
+/// Longest wait for the logins of the previous process.
 const READY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Error for too many requests.
@@ -27,7 +27,7 @@ const TOO_MANY: OAuthError = OAuthError::new(
     OAuthCode::SlowDown,
     "Too many requests: try again in a minute",
 );
-/// Error of a gateway that has not read its logins yet.
+/// Error while the logins are not loaded yet.
 const NOT_READY: OAuthError = OAuthError::new(
     OAuthCode::TemporarilyUnavailable,
     "Logins have not been loaded yet: try again later",
@@ -35,12 +35,12 @@ const NOT_READY: OAuthError = OAuthError::new(
 /// Error for a request that ended in a panic.
 pub(crate) const BROKEN: OAuthError =
     OAuthError::new(OAuthCode::ServerError, "The request could not be handled");
-/// Error for a grant of another kind.
+/// Error for an unsupported grant type.
 const OTHER_GRANT: OAuthError = OAuthError::new(
     OAuthCode::UnsupportedGrantType,
     "The supported grants are authorization_code and refresh_token",
 );
-/// Error for a request without a kind of grant.
+/// Error for a request without a grant type.
 const NO_GRANT: OAuthError =
     OAuthError::new(OAuthCode::InvalidRequest, "The request needs grant_type");
 
@@ -61,7 +61,7 @@ pub(crate) async fn token(State(broker): State<Arc<Broker>>, request: Request) -
     }
 }
 
-/// Reads the form of a request, and authenticates the client that sends it.
+/// Reads the form of a request, and authenticates its client.
 pub(crate) async fn read_form(
     broker: &Broker,
     request: Request,
@@ -93,7 +93,7 @@ fn form_error(fault: &FormFault) -> OAuthError {
             OAuthCode::InvalidRequest,
             "The body is not application/x-www-form-urlencoded",
         ),
-        // RFC 8707 allows several, but a token of ours opens one endpoint.
+        // RFC 8707 allows several, but our tokens open one endpoint each.
         FormFault::Twice(name) if name == "resource" => {
             OAuthError::new(OAuthCode::InvalidTarget, "A login covers one resource")
         }

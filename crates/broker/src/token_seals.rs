@@ -1,31 +1,31 @@
 //! Access and refresh tokens, sealed.
 //!
-//! Owns their form. Does not know whether a login lives (`login_store.rs`). Invariant: a token
-//! opens only as the kind that it was sealed as, and has nothing inside that names a person.
+//! Owns their form. Does not know if a login has ended (`login_store.rs`). Invariant: a token opens
+//! only as the kind that it was sealed as, and contains nothing that names a person.
 
 use jiff::Timestamp;
 use moongate_oauth::{RootSecrets, SealRing, SecretText};
 
 use crate::login_id::LoginId;
 
-/// Start of access tokens.
+/// Prefix of access tokens.
 pub(crate) const ACCESS_PREFIX: &str = "mga_";
-/// Start of refresh tokens.
+/// Prefix of refresh tokens.
 pub(crate) const REFRESH_PREFIX: &str = "mgr_";
 
-/// Purpose of the key of access tokens.
+/// Purpose of the access token key.
 const ACCESS_PURPOSE: &str = "broker access tokens";
-/// Purpose of the key of refresh tokens.
+/// Purpose of the refresh token key.
 const REFRESH_PURPOSE: &str = "broker refresh tokens";
-/// Longest token, in bytes. One for an endpoint with a name of 64 characters has about 190.
+/// Longest token, in bytes. A token for an endpoint with a name of 64 characters has about 190.
 const LENGTH_MAX: usize = 512;
 
 /// Contents of an access token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccessClaims {
-    /// Login that it stands for.
+    /// Login.
     pub(crate) login: LoginId,
-    /// Number of the refresh token that it was given with.
+    /// Number of the refresh token that it was issued with.
     pub(crate) generation: u32,
     /// Time from which it is refused, in whole seconds.
     pub(crate) expires: Timestamp,
@@ -36,7 +36,7 @@ pub(crate) struct AccessClaims {
 /// Contents of a refresh token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefreshClaims {
-    /// Login that it stands for.
+    /// Login.
     pub(crate) login: LoginId,
     /// Number of the token.
     pub(crate) generation: u32,
@@ -66,7 +66,7 @@ impl TokenSeals {
         SecretText::new(format!("{ACCESS_PREFIX}{sealed}"))
     }
 
-    /// Opens an access token, which may have expired.
+    /// Opens an access token, even an expired one.
     pub(crate) fn open_access(&self, token: &str) -> Option<AccessClaims> {
         let plain = open(&self.access, ACCESS_PREFIX, token)?;
         let (login, generation, rest) = read_head(&plain)?;
@@ -95,7 +95,7 @@ impl TokenSeals {
     }
 }
 
-/// Opens what is sealed behind a prefix.
+/// Opens the sealed part after a prefix.
 fn open(seals: &SealRing, prefix: &str, token: &str) -> Option<Vec<u8>> {
     if token.len() > LENGTH_MAX {
         return None;
@@ -103,12 +103,12 @@ fn open(seals: &SealRing, prefix: &str, token: &str) -> Option<Vec<u8>> {
     seals.open(prefix, token.strip_prefix(prefix)?)
 }
 
-/// Writes the start that both kinds of tokens have.
+/// Writes the header that both kinds of tokens share.
 fn write_head(login: LoginId, generation: u32) -> Vec<u8> {
     [&login.bytes()[..], &generation.to_be_bytes()].concat()
 }
 
-/// Reads the start that both kinds of tokens have. Returns the rest as well.
+/// Reads the header that both kinds of tokens share. Also returns the rest.
 fn read_head(plain: &[u8]) -> Option<(LoginId, u32, &[u8])> {
     let (login, rest) = plain.split_first_chunk()?;
     let (generation, rest) = rest.split_first_chunk()?;
@@ -163,7 +163,7 @@ mod tests {
             let mut altered = token.clone();
             let other = if &token[at..=at] == "A" { "B" } else { "A" };
             altered.replace_range(at..=at, other);
-            // The last character has bits that count for nothing, and the decoder refuses others.
+            // The last character has unused bits, which the decoder requires to be zero.
             assert_eq!(seals.open_access(&altered), None, "character {at}");
             assert_eq!(seals.open_access(&token[..at]), None, "cut at {at}");
         }

@@ -1,7 +1,7 @@
-//! Logins that are under way at the provider.
+//! Logins in progress at the provider.
 //!
 //! Owns their number and lifetime. Does not read cookies or talk to the provider. Invariant: a
-//! login starts with a yes, and its answer counts once, in the browser that said the yes.
+//! login starts with approval, and its answer counts once, in the browser that approved it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,31 +18,31 @@ use crate::login_cookies::cookie_hash;
 use crate::provider::client::SentRequest;
 use crate::redirect_rules::RedirectKind;
 
-/// Maximum number of logins under way.
+/// Maximum number of logins in progress.
 const OPEN_MAX: usize = 2000;
-/// Maximum number of one peer's logins under way.
+/// Maximum number of one peer's logins in progress.
 const PEER_MAX: usize = 20;
 /// Time that a login may take at the provider.
 const LIFETIME: SignedDuration = SignedDuration::from_mins(10);
-/// Bits of an IPv6 address that name a network: one customer has all addresses below it.
+/// Length of an IPv6 network prefix: one customer has all addresses below it.
 const NETWORK_BITS: u32 = 64;
 
-/// Login that is under way at the provider.
+/// Login in progress at the provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction {
-    /// Request of the client, as the person allowed it.
+    /// Client's request, as the person approved it.
     pub(crate) request: AuthorizeRequest,
     /// Client.
     pub(crate) client: Arc<ClientRecord>,
-    /// Kind of the address that gets the answer.
+    /// Kind of the redirect address.
     pub(crate) redirect: RedirectKind,
     /// Secrets of our request to the provider.
     pub(crate) sent: SentRequest,
     /// SHA-256 of the secret in the browser's cookie.
     pub(crate) cookie: [u8; 32],
-    /// Time of the yes.
+    /// Time of approval.
     pub(crate) started: Timestamp,
-    /// True if the provider was asked a second time, for a token that it did not give.
+    /// True if the provider was asked a second time, for a token that it did not issue.
     pub(crate) asked_again: bool,
 }
 
@@ -52,13 +52,13 @@ impl Transaction {
     }
 }
 
-/// Table of the logins under way.
+/// Table of logins in progress.
 pub(crate) struct Transactions {
     open: Mutex<OpenTransactions>,
     metrics: Arc<Metrics>,
 }
 
-/// Logins under way, by the hash of their `state`.
+/// Logins in progress, by the hash of their `state`.
 #[derive(Default)]
 struct OpenTransactions {
     by_state: HashMap<[u8; 32], OpenTransaction>,
@@ -69,7 +69,7 @@ struct OpenTransactions {
 struct OpenTransaction {
     transaction: Transaction,
     peer: Option<IpAddr>,
-    /// Number in the order of the starts.
+    /// Sequence number of the start.
     number: u64,
 }
 
@@ -82,7 +82,7 @@ impl Transactions {
         }
     }
 
-    /// Adds a login. If there is no room, the busiest peer loses its oldest one.
+    /// Adds a login. If the table is full, the busiest peer loses its oldest one.
     pub(crate) fn begin(&self, state: &SecretText, peer: Option<IpAddr>, transaction: Transaction) {
         let peer = peer.map(network_of);
         let now = transaction.started;
@@ -102,8 +102,8 @@ impl Transactions {
         open.by_state.insert(cookie_hash(state.expose()), added);
     }
 
-    /// Takes the login of this `state`, if one of the hashed cookies is its own. It is there once.
-    /// With wrong cookies it stays, so that nobody can end the login of another browser.
+    /// Removes and returns the login with this `state`, if one of the hashed cookies belongs to it.
+    /// With wrong cookies it remains, so that nobody can end another browser's login.
     pub(crate) fn take(&self, state: &str, cookies: &[[u8; 32]]) -> Option<Transaction> {
         self.take_at(state, cookies, Timestamp::now())
     }
@@ -120,7 +120,7 @@ impl Transactions {
 }
 
 impl OpenTransactions {
-    /// Returns the peer that has to make room for another login of this one.
+    /// Returns the peer that has to make room for another login from this one.
     fn crowded_peer(&self, peer: Option<IpAddr>) -> Option<Option<IpAddr>> {
         let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
         for open in self.by_state.values() {
@@ -145,7 +145,7 @@ impl OpenTransactions {
     }
 }
 
-/// Returns the network of an address, as far as one customer can choose the rest of it.
+/// Returns the network of an address, below which one customer can choose freely.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,4 +1,4 @@
-//! Requests for logins that are not as they must be, and those of real clients.
+//! Invalid authorization requests, and those of real clients.
 
 use moongate_access::auth::{BrokerSettings, PrincipalTable};
 use moongate_oauth::RootSecrets;
@@ -47,7 +47,7 @@ impl Checks {
         }
     }
 
-    /// Query of a good request in which one parameter has another value. `None`: it is absent.
+    /// Query of a valid request in which one parameter has another value. `None`: it is absent.
     fn query(&self, changed: &str, value: Option<&str>) -> String {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         let mut is_changed = false;

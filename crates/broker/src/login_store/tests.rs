@@ -1,4 +1,4 @@
-//! Tests of the store of logins, with a file and without one.
+//! Tests of the login store, with and without a file.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn secrets(current: &str, before: &[&str]) -> RootSecrets {
     RootSecrets::open(None, &settings).unwrap()
 }
 
-/// Gateway with a store of logins.
+/// Gateway with a login store.
 struct Gateway {
     store: StateStore,
     logins: Arc<LoginStore>,
@@ -51,7 +51,7 @@ impl Gateway {
         gateway
     }
 
-    /// Starts over a file. The outcome is the one of `restore`.
+    /// Starts with a file. The outcome is that of `restore`.
     async fn open(file: &Path, secrets: &RootSecrets) -> (Self, Result<(), LostSecret>) {
         Gateway::open_for(file, secrets, AUTHORITY).await
     }
@@ -81,7 +81,7 @@ impl Gateway {
         (gateway, restored)
     }
 
-    /// Starts over a file that this secret opens.
+    /// Starts with a file that this secret opens.
     async fn at(file: &Path, secrets: &RootSecrets) -> Self {
         let (gateway, restored) = Gateway::open(file, secrets).await;
         restored.unwrap();
@@ -249,7 +249,7 @@ async fn a_changed_secret_opens_rows_and_seals_them_again_and_a_leaked_one_ends_
     let live = gateway.start("ann").await;
     let sealed = gateway.logins.client_seal().unwrap().seal("client", b"a");
     gateway.store.close().await;
-    // The second start needs the earlier secret no more, because the first has sealed all again.
+    // The second start does not need the earlier secret, because the first one resealed everything.
     for before in [&["x"][..], &[]] {
         let next = Gateway::at(&file, &secrets("y", before)).await;
         assert!(next.logins.find(live.id).is_some(), "{before:?}");

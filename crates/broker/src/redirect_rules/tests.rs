@@ -1,4 +1,4 @@
-//! Redirect addresses that were tried on other servers, and those of real clients.
+//! Redirect addresses from attacks on other servers, and those of real clients.
 
 use moongate_access::auth::CLIENT_HOSTS;
 
