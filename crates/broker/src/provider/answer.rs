@@ -1,7 +1,7 @@
-//! Answers that the browser brings from the company's login.
+//! Callback answers from the company's login.
 //!
-//! Owns the checks before a code is used. Does not exchange the code or know its `state`, which the
-//! transaction was found by. Invariant: nothing of an answer counts before its issuer is right.
+//! Owns the checks before a code is used. Does not exchange the code or check `state`, by which the
+//! transaction was found. Invariant: an answer is ignored until its issuer has been checked.
 
 use moongate_oauth::SecretText;
 
@@ -15,7 +15,7 @@ pub(crate) fn read_code(
     endpoints: &ProviderEndpoints,
 ) -> Result<SecretText, ProviderFault> {
     let fields = FormFields::of_query(query).map_err(|_| ProviderFault::BadAnswer)?;
-    // RFC 9207, section 2.4: compared as text, in errors, too.
+    // RFC 9207, section 2.4: compared as text, also in errors.
     let is_sender = match fields.get("iss") {
         Some(issuer) => issuer == endpoints.issuer,
         None => !endpoints.sends_issuer,

@@ -1,8 +1,8 @@
 //! Client of the company's login.
 //!
-//! Owns logins and renewals from end to end. Does not keep transactions or logins. Invariant: a
-//! person is proved by an answer of the configured provider, and a new token of a renewal is stored
-//! even if what follows fails.
+//! Owns logins and renewals from end to end. Does not keep transactions or logins. Invariant: only
+//! the configured provider authenticates people, and a renewal's new token is stored even if a
+//! later step fails.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::provider::presets::{AuthorizeCall, gives_id_tokens, renewal_scope};
 use crate::provider::provider_http::ProviderHttp;
 use crate::provider::token_request::{ProviderTokens, TokenClient};
 
-/// Path that answers of the provider come to.
+/// Path of the provider's callback.
 const CALLBACK: &str = "/oauth/provider";
 
 /// Client of the company's login.
@@ -40,7 +40,7 @@ pub(crate) struct ProviderClient {
     findings: GitHubFindings,
 }
 
-/// Secrets of a login that is under way.
+/// Secrets of a login in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct SentRequest {
     /// PKCE verifier.
@@ -53,12 +53,12 @@ pub(crate) struct SentRequest {
 pub(crate) struct ProviderRequest {
     /// URL to open.
     pub(crate) url: Url,
-    /// Secrets that the answer is checked with.
+    /// Secrets with which to check the answer.
     pub(crate) sent: SentRequest,
 }
 
 impl ProviderClient {
-    /// Creates the client. `rules` are those of the config, for what else may be private.
+    /// Creates the client. `rules` are the config's, for other private addresses.
     ///
     /// # Panics
     /// The issuer is not a URL, which the config refuses.
@@ -82,23 +82,23 @@ impl ProviderClient {
         })
     }
 
-    /// Replaces the roles, which say what is kept of a person.
+    /// Replaces the roles, which determine what is kept about a person.
     pub(crate) fn replace_roles(&self, matches: Arc<[RoleMatch]>) {
         let wanted = WantedFacts::new(matches, &self.settings);
         self.wanted.store(Arc::new(wanted));
     }
 
-    /// Returns the host of the login, for pages.
+    /// Returns the host of the company's login, for pages.
     pub(crate) fn host(&self) -> &str {
         self.http.issuer.host_str().unwrap_or_default()
     }
 
-    /// Returns what an operator should know.
+    /// Returns findings for operators.
     pub(crate) fn findings(&self) -> Vec<String> {
         self.findings.all()
     }
 
-    /// Starts a login. `asks_again`: Google is to ask for consent, after it gave no token.
+    /// Starts a login. `asks_again`: Google should ask for consent, because it issued no token.
     pub(crate) async fn begin(
         &self,
         state: &SecretText,
@@ -122,7 +122,7 @@ impl ProviderClient {
         Ok(ProviderRequest { url, sent })
     }
 
-    /// Finishes a login with the query that the browser brought.
+    /// Finishes a login with the query of the callback.
     pub(crate) async fn finish(
         &self,
         sent: &SentRequest,
@@ -135,7 +135,7 @@ impl ProviderClient {
         })
     }
 
-    /// Asks the provider whether a person still exists, and for the claims of today.
+    /// Asks the provider if a person still exists, and for current claims.
     pub(crate) async fn renew(&self, person: &PersonRow) -> Result<ProvenPerson, RenewFault> {
         let token = person.token.as_ref().ok_or(RenewFault::Unchecked)?;
         let renewed = match &self.settings.kind {
@@ -155,13 +155,13 @@ impl ProviderClient {
         }
     }
 
-    /// Returns what a failure means for the logins of a person.
+    /// Returns what a failure means for a person's logins.
     fn renew_fault(&self, person: &PersonRow, fault: StepFault) -> RenewFault {
         let current = self.store.person(&person.mark());
         let is_replaced = current.is_some_and(|current| current.token != person.token);
         match RenewFault::from(fault) {
-            // A login has brought another token meanwhile, which the provider may have ended this
-            // one for.
+            // A login has brought another token in the meantime, so the provider may have revoked
+            // this one.
             RenewFault::Ended if is_replaced => RenewFault::Down,
             fault => fault,
         }
@@ -200,7 +200,7 @@ impl ProviderClient {
         Ok(person)
     }
 
-    /// Checks that a person of Google can be asked about again.
+    /// Checks that a person at Google can be rechecked.
     fn check_token(&self, person: &ProvenPerson) -> Result<(), ProviderFault> {
         let is_google = matches!(self.settings.kind, ProviderKind::Google { .. });
         if !is_google || person.token.is_some() {
@@ -230,13 +230,13 @@ impl ProviderClient {
         if let (Err(fault), Some(newer)) = (&renewed, &tokens.refresh)
             && RenewFault::from(*fault) == RenewFault::Down
         {
-            // The one before may count no more, and the next renewal needs this one.
+            // The previous token may no longer be valid, and the next renewal needs this one.
             self.keep_token(person, newer).await;
         }
         renewed
     }
 
-    /// Reads who the person of new tokens is.
+    /// Identifies the person of new tokens.
     async fn renewed(
         &self,
         person: &PersonRow,
@@ -255,7 +255,7 @@ impl ProviderClient {
         Ok(self.person(subject, &claims, Some(kept.clone())))
     }
 
-    /// Stores a token whose answer could not be used.
+    /// Stores the token of an answer that was otherwise unusable.
     async fn keep_token(&self, person: &PersonRow, token: &SecretText) {
         let row = PersonRow {
             token: Some(token.clone()),

@@ -8,7 +8,7 @@ use moongate_tokens::{ClaimSet, EntraTenant, TokenFault};
 
 use crate::provider::fault::ProviderFault;
 
-/// Claims that guests may match by: groups and app roles, which the tenant gave them.
+/// Claims that guests may match by: groups and app roles, which the tenant assigns.
 pub(crate) const GUEST_CLAIMS: [&str; 2] = ["groups", "roles"];
 
 /// Returns the subject of a person, by the claims of the ID token.

@@ -1,7 +1,7 @@
-//! Facts about a person, from the claims of a provider.
+//! Facts about a person, from a provider's claims.
 //!
-//! Owns which claims are kept, and which address counts. Does not decide roles. Invariant: a claim
-//! that is missing is empty, never the one of before, and what no role asks for is not kept.
+//! Owns which claims are kept, and which address is trusted. Does not decide roles. Invariant: a
+//! missing claim is empty, never an earlier value, and claims that no role needs are not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const CLAIMS_MAX: usize = 4 * 1024;
 /// Longest email address, in bytes (RFC 5321, section 4.5.3.1.3).
 const EMAIL_MAX: usize = 254;
 
-/// Claims that the roles in use ask for.
+/// Claims that the current roles need.
 pub(crate) struct WantedFacts {
     matches: Arc<[RoleMatch]>,
     issuer: String,
@@ -25,7 +25,7 @@ pub(crate) struct WantedFacts {
     values: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Claims of one person. Those of the ID token come first.
+/// Claims of one person, those of the ID token first.
 #[derive(Debug)]
 pub(crate) struct PersonClaims {
     pub(crate) id: Option<ClaimSet>,
@@ -51,12 +51,12 @@ impl WantedFacts {
         }
     }
 
-    /// Returns the digest of what is asked for.
+    /// Returns the digest of the needed claims.
     pub(crate) fn digest(&self) -> [u8; 8] {
         self.digest
     }
 
-    /// Returns the values of a claim that some role asks for.
+    /// Returns the values that roles name for a claim.
     pub(crate) fn values(&self, path: &str) -> impl Iterator<Item = &str> {
         self.values
             .get(path)
@@ -65,12 +65,12 @@ impl WantedFacts {
             .map(String::as_str)
     }
 
-    /// Returns true if some role is for a person with these facts.
+    /// Returns true if some role matches a person with these facts.
     pub(crate) fn fits(&self, facts: &PersonFacts) -> bool {
         !roles_of(&self.matches, &self.issuer, facts).is_empty()
     }
 
-    /// Returns the claims that some role asks for, out of those that a person has.
+    /// Returns those of a person's claims that some role names.
     fn keep(&self, claims: &PersonClaims) -> BTreeMap<String, Vec<String>> {
         let mut kept = BTreeMap::new();
         let mut size = 0;
@@ -97,7 +97,7 @@ impl PersonClaims {
         self.id.iter().chain(&self.userinfo)
     }
 
-    /// Returns the texts of a claim, of the first source that has some.
+    /// Returns the texts of a claim, from the first source that has any.
     fn texts(&self, path: &str) -> Vec<&str> {
         self.sets()
             .map(|claims| claims.texts(path))
@@ -105,7 +105,7 @@ impl PersonClaims {
             .unwrap_or_default()
     }
 
-    /// Returns the email address that counts. Address and proof are of one source.
+    /// Returns the trusted email address. Address and proof come from the same source.
     fn email(&self, trusts_all: bool) -> Option<&str> {
         self.sets()
             .filter(|claims| trusts_all || claims.is_true("email_verified"))
@@ -118,7 +118,7 @@ impl PersonClaims {
     }
 }
 
-/// Returns the facts about a person who was proved by claims.
+/// Returns the facts about a person from verified claims.
 pub(crate) fn facts_of(
     settings: &ProviderSettings,
     wanted: &WantedFacts,
@@ -142,7 +142,7 @@ pub(crate) fn facts_of(
     person_facts(settings, subject, email, kept, is_guest)
 }
 
-/// Puts facts together. An address counts only if it is plain.
+/// Assembles facts. Only a plain email address is kept.
 pub(crate) fn person_facts(
     settings: &ProviderSettings,
     subject: &str,
@@ -280,7 +280,7 @@ mod tests {
                 false,
                 None,
             ),
-            // The proof of one address is not that of another.
+            // The proof of one address does not cover another.
             (
                 r#"{"email":"boss@b.test"}"#,
                 Some(r#"{"email_verified":true}"#),

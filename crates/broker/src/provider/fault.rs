@@ -1,25 +1,25 @@
 //! Failures of the company's login.
 //!
-//! Owns their words for people and for the operator. Does not decide which failure it is.
-//! Invariant: no byte of a provider's answer is inside.
+//! Owns their text for people and for the operator. Does not classify failures. Invariant: a text
+//! contains no byte of a provider's answer.
 
 use moongate_tokens::TokenFault;
 
 use crate::oauth_error::OAuthCode;
 
-/// Failure of a login at the company.
+/// Failure of a login at the company's login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProviderFault {
-    /// It cannot be reached, or answers nothing of use at the moment.
+    /// It cannot be reached, or cannot answer at the moment.
     #[error("it cannot be reached or is too busy")]
     Down,
-    /// The person, or a rule of the company, said no.
+    /// The person or a company policy denied it.
     #[error("it denied the login")]
     Denied,
-    /// Its answer is of another form, or refuses this gateway.
+    /// Its answer is malformed, or refuses this gateway.
     #[error("its answer cannot be used")]
     BadAnswer,
-    /// Its ID token proves nothing.
+    /// Its ID token is invalid.
     #[error("its ID token was refused")]
     BadToken,
     /// It does not say who the person is.
@@ -28,16 +28,16 @@ pub(crate) enum ProviderFault {
     /// The person is from another tenant.
     #[error("the person is from another tenant")]
     OtherTenant,
-    /// The account is not of the company's domain.
+    /// The account is not in the company's domain.
     #[error("the account is not in the configured domain")]
     OtherDomain,
     /// The person is not a member of an organization that may log in.
     #[error("the person is not a member of a configured organization")]
     NotAMember,
-    /// The person has too many groups for a token, so none of them is known.
+    /// The person is in too many groups for a token, so none is known.
     #[error("the person is in too many groups for its token")]
     TooManyGroups,
-    /// It gave no token for renewals, and none is stored.
+    /// It issued no token for renewals, and none is stored.
     #[error("it issued no token for renewals")]
     NoToken,
 }
@@ -45,22 +45,22 @@ pub(crate) enum ProviderFault {
 /// Failure of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RenewFault {
-    /// The person may not log in any more.
+    /// The person may no longer log in.
     #[error("the company login no longer accepts the person")]
     Ended,
-    /// The answer is about somebody else, or for somebody else than us.
+    /// The answer is about a different person, or for a different client.
     #[error("the company login answered for another person")]
     OtherSubject,
-    /// The provider is down, or its answer proves nothing. The person may still be good.
+    /// The provider is down, or its answer is inconclusive. The person may still be entitled.
     #[error("the company login cannot confirm the person right now")]
     Down,
-    /// The person has no token to ask with.
+    /// The person has no token for a recheck.
     #[error("the company login issued no token for later checks")]
     Unchecked,
 }
 
 impl ProviderFault {
-    /// Returns the text for the page that the person sees.
+    /// Returns the text for the person's page.
     pub(crate) fn page_text(self) -> &'static str {
         match self {
             ProviderFault::Down => "Your company's login is not responding. Try again in a minute.",
@@ -90,7 +90,7 @@ impl ProviderFault {
         }
     }
 
-    /// Returns the error that the client gets.
+    /// Returns the error code for the client.
     pub(crate) fn code(self) -> OAuthCode {
         match self {
             ProviderFault::Down => OAuthCode::TemporarilyUnavailable,
@@ -123,10 +123,10 @@ impl From<ProviderFault> for RenewFault {
     }
 }
 
-/// Failure of a step that logins and renewals share.
+/// Failure of a step shared by logins and renewals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepFault {
-    /// The code or token counts no more.
+    /// The code or token is no longer valid.
     Ended,
     /// Two answers are about different people.
     OtherSubject,
@@ -157,7 +157,8 @@ impl From<StepFault> for RenewFault {
     fn from(fault: StepFault) -> Self {
         match fault {
             StepFault::Ended => RenewFault::Ended,
-            // OpenID Connect Core 1.0, section 12.2: `iss`, `sub` and `aud` are those of the login.
+            // OpenID Connect Core 1.0, section 12.2: `iss`, `sub` and `aud` must be those of the
+            // login.
             StepFault::OtherSubject
             | StepFault::Token(
                 TokenFault::Issuer
@@ -165,7 +166,7 @@ impl From<StepFault> for RenewFault {
                 | TokenFault::Party
                 | TokenFault::NoSubject,
             ) => RenewFault::OtherSubject,
-            // The person may still be good, and the next answer may show it.
+            // The person may still be entitled, as the next answer may show.
             StepFault::Token(_) => RenewFault::Down,
             StepFault::Provider(fault) => fault.into(),
         }

@@ -1,7 +1,7 @@
-//! People of GitHub, which has no ID tokens.
+//! People at GitHub, which has no ID tokens.
 //!
-//! Owns what its API says about a person, and organizations and teams by their first ids. Does not
-//! send people there. Invariant: a name that has another id than before matches nobody.
+//! Owns what its API says about a person, and pins organizations and teams to their first ids. Does
+//! not send people there. Invariant: a name whose id has changed matches nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +22,16 @@ use crate::provider::metadata::ProviderEndpoints;
 use crate::provider::presets::reads_emails;
 use crate::provider::provider_http::{ProviderAnswer, ProviderHttp};
 
-/// Entries of a page.
+/// Entries per page.
 const PAGE: usize = 50;
 /// Maximum number of pages.
 const PAGES_MAX: usize = 10;
 /// Maximum number of findings.
 const FINDINGS_MAX: usize = 20;
-/// Start of a refresh token. Only GitHub Apps have them, other tokens do not expire.
+/// Prefix of refresh tokens. Only GitHub Apps have them; other tokens do not expire.
 const REFRESH_PREFIX: &str = "ghr_";
 
-/// Names that have changed their meaning, for the operator.
+/// Names whose owner has changed, for operators.
 #[derive(Default)]
 pub(crate) struct GitHubFindings(Mutex<BTreeSet<String>>);
 
@@ -70,7 +70,7 @@ pub(crate) fn endpoints_of(issuer: &str, url: &Url) -> ProviderEndpoints {
     }
 }
 
-/// Returns a URL below another one.
+/// Returns a URL below a base URL.
 fn below(url: &Url, path: &str) -> Url {
     let mut below = url.clone();
     let base = url.path().trim_end_matches('/').to_owned();
@@ -78,12 +78,12 @@ fn below(url: &Url, path: &str) -> Url {
     below
 }
 
-/// Returns true if a stored token is exchanged at a renewal, rather than used.
+/// Returns true if a renewal exchanges the stored token instead of using it directly.
 pub(crate) fn is_refresh_token(token: &SecretText) -> bool {
     token.expose().starts_with(REFRESH_PREFIX)
 }
 
-/// Questions about one person.
+/// Requests about one person.
 pub(crate) struct GitHubPerson<'a> {
     pub(crate) http: &'a ProviderHttp,
     pub(crate) settings: &'a ProviderSettings,
@@ -132,8 +132,8 @@ struct ListedName<'a> {
 }
 
 impl GitHubPerson<'_> {
-    /// Asks who a person is. `orgs` are the organizations whose members may log in. Returns the
-    /// subject, and the facts.
+    /// Asks who a person is. `orgs` are the organizations whose members may log in. Returns subject
+    /// and facts.
     pub(crate) async fn ask(&self, orgs: &[String]) -> Result<(String, PersonFacts), StepFault> {
         let user: GitHubUser = self.get("user", None).await?;
         let memberships: Vec<GitHubMembership> = self
@@ -157,7 +157,7 @@ impl GitHubPerson<'_> {
         Ok((subject, facts))
     }
 
-    /// Finds the ids of those organizations of the config that the person is a member of.
+    /// Finds the ids of the configured organizations that the person belongs to.
     async fn own_organizations(
         &self,
         orgs: &[String],
@@ -189,7 +189,7 @@ impl GitHubPerson<'_> {
         Ok(own)
     }
 
-    /// Finds those teams that some role asks for and that the person is in.
+    /// Finds the person's teams that some role names.
     async fn own_teams(&self, own: &BTreeMap<String, u64>) -> Result<Vec<String>, StepFault> {
         let mut found = Vec::new();
         let names: Vec<String> = self.wanted.values("teams").map(str::to_owned).collect();
@@ -202,7 +202,7 @@ impl GitHubPerson<'_> {
             let Some((organization, slug)) = key.split_once('/') else {
                 continue;
             };
-            // Whoever owns the name of the organization now may have made a team of that name.
+            // A new owner of the organization's name may have created a team with that name.
             let Some(id) = own.get(organization) else {
                 continue;
             };
@@ -221,8 +221,8 @@ impl GitHubPerson<'_> {
         Ok(found)
     }
 
-    /// Returns the id that a name had first, if the person has it. A name that nobody had before
-    /// gets its id here. `key` is what the id is stored by.
+    /// Returns the first id of a name, if the person has it. Pins a name that is seen for the first
+    /// time. The id is stored under `key`.
     async fn first_id(
         &self,
         key: &str,
@@ -239,7 +239,7 @@ impl GitHubPerson<'_> {
             };
             let pinning = self.store.pin_id(key, id);
             pinning.await.map_err(|_| ProviderFault::Down)?;
-            // Another login may have pinned the name meanwhile.
+            // Another login may have pinned the name in the meantime.
             return Ok(named.filter(|_| self.store.pinned_id(key) == named));
         };
         if named.is_some_and(|id| id != pinned) {
@@ -295,7 +295,7 @@ fn has_name(own: &BTreeMap<String, u64>, name: &str) -> bool {
     own.contains_key(&name.to_ascii_lowercase())
 }
 
-/// Returns the URL that the API is below.
+/// Returns the base URL of the API.
 fn api_base(issuer: &Url) -> Url {
     let mut base = issuer.clone();
     if issuer.host_str() == Some("github.com") && base.set_host(Some("api.github.com")).is_ok() {
@@ -304,13 +304,13 @@ fn api_base(issuer: &Url) -> Url {
     below(issuer, "api/v3")
 }
 
-/// Reads an answer of the API.
+/// Reads an API response.
 fn read<T: DeserializeOwned>(answer: &ProviderAnswer) -> Result<T, StepFault> {
     match answer.status {
         StatusCode::OK => answer.json().ok_or(ProviderFault::BadAnswer.into()),
-        // The person took the token back, or the account is gone.
+        // The person revoked the token, or the account is gone.
         StatusCode::UNAUTHORIZED => Err(StepFault::Ended),
-        // Rules of an organization and rate limits are 403 or 404, too, so they prove nothing.
+        // Organization policies and rate limits are 403 or 404, too, so these are inconclusive.
         _ => Err(ProviderFault::Down.into()),
     }
 }

@@ -1,13 +1,13 @@
 //! Accounts of one Google domain.
 //!
-//! Owns the check of the domain. Does not verify tokens. Invariant: an account counts by `hd`
-//! alone, because anybody can have an address of the domain at a personal account.
+//! Owns the domain check. Does not verify tokens. Invariant: only `hd` decides, because a personal
+//! account can have an address in any domain.
 
 use moongate_tokens::ClaimSet;
 
 use crate::provider::fault::ProviderFault;
 
-/// Checks that an account is of a domain.
+/// Checks that an account belongs to a domain.
 pub(crate) fn check_domain(domain: &str, claims: &ClaimSet) -> Result<(), ProviderFault> {
     let is_own = claims
         .text("hd")

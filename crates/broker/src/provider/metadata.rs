@@ -1,7 +1,7 @@
 //! Metadata of the company's login (OpenID Connect Discovery 1.0).
 //!
-//! Owns its checks, and how long it counts. Does not send people anywhere. Invariant: it is the
-//! metadata of the configured issuer, and one fetch is under way at a time.
+//! Owns its checks and its lifetime. Does not send people anywhere. Invariant: it belongs to the
+//! configured issuer, and one fetch runs at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,34 +21,34 @@ use crate::provider::provider_http::ProviderHttp;
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 /// Time for which metadata is fresh.
 const AGE_MAX: Duration = Duration::from_secs(60 * 60);
-/// Time for which metadata still counts when it cannot be fetched again.
+/// Time for which stale metadata is used if it cannot be refetched.
 const GRACE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Pause after a fetch that failed.
+/// Pause after a failed fetch.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of scopes and methods that are kept.
+/// Maximum number of scopes and methods to keep.
 const LIST_MAX: usize = 200;
 
 /// Endpoints of the provider.
 pub(crate) struct ProviderEndpoints {
-    /// Issuer, exactly as the metadata has it.
+    /// Issuer, exactly as in the metadata.
     pub(crate) issuer: String,
     /// Endpoint that the browser opens.
     pub(crate) authorization: Url,
-    /// Endpoint that gives tokens.
+    /// Token endpoint.
     pub(crate) token: Url,
-    /// Endpoint with claims of a person.
+    /// Userinfo endpoint.
     pub(crate) userinfo: Option<Url>,
-    /// Keys of ID tokens. `None`: the provider gives none.
+    /// Keys of ID tokens. `None`: the provider issues none.
     pub(crate) keys: Option<Arc<IssuerKeys>>,
     /// Scopes that it lists.
     pub(crate) scopes: Vec<String>,
-    /// True if the secret of a client may be in the form.
+    /// True if the client secret may be in the form.
     pub(crate) takes_posted_secret: bool,
     /// True if every answer has `iss` (RFC 9207).
     pub(crate) sends_issuer: bool,
 }
 
-/// Metadata that was fetched last.
+/// Last metadata that was fetched.
 #[derive(Default)]
 pub(crate) struct MetadataCache(Mutex<HeldMetadata>);
 
@@ -79,8 +79,8 @@ struct MetadataDocument {
 }
 
 impl MetadataCache {
-    /// Returns the endpoints of the provider with this issuer. They are fetched if they are not
-    /// fresh. Others wait meanwhile, for as long as a fetch takes.
+    /// Returns the endpoints of the provider with this issuer. Fetches them if they are stale,
+    /// while other callers wait.
     pub(crate) async fn find(
         &self,
         http: &ProviderHttp,
@@ -113,7 +113,7 @@ impl HeldMetadata {
 
     fn keep(&mut self, checked: CheckedMetadata, http: &ProviderHttp) -> Arc<ProviderEndpoints> {
         let known = self.found.take();
-        // Keys outlive the metadata, because they have their own times.
+        // Keys outlive the metadata, because they have their own lifetime.
         let known = known
             .filter(|found| found.keys_url == checked.keys_url)
             .and_then(|found| found.endpoints.keys.clone());
@@ -133,7 +133,7 @@ impl HeldMetadata {
     }
 }
 
-/// Metadata that passed its checks, still without keys.
+/// Checked metadata, still without keys.
 struct CheckedMetadata {
     endpoints: ProviderEndpoints,
     keys_url: Url,
@@ -152,8 +152,8 @@ async fn fetch(http: &ProviderHttp, named: &str) -> Result<CheckedMetadata, Prov
 }
 
 impl MetadataDocument {
-    /// Checks the document that was found for an issuer. S256 need not be listed, because Entra
-    /// does not list what it supports.
+    /// Checks an issuer's document. S256 need not be listed, because Entra does not list what it
+    /// supports.
     fn check(self, named: &str, issuer: &Url) -> Result<CheckedMetadata, ProviderFault> {
         if !is_same_issuer(named, &self.issuer) {
             return Err(ProviderFault::BadAnswer);
@@ -183,8 +183,8 @@ impl MetadataDocument {
     }
 }
 
-/// Returns true if a document has the issuer that was asked for. Both texts with and without a
-/// slash at the end lead to the same document, and people leave out that of Auth0.
+/// Returns true if a document has the expected issuer. With or without a trailing slash, the
+/// document is the same, and people omit the slash of Auth0.
 fn is_same_issuer(named: &str, published: &str) -> bool {
     without_slash(named) == without_slash(published)
 }
@@ -193,15 +193,15 @@ fn without_slash(text: &str) -> &str {
     text.strip_suffix('/').unwrap_or(text)
 }
 
-/// Parses an endpoint of an issuer. It has TLS, unless the issuer itself has none.
+/// Parses an endpoint of an issuer. It must use TLS, unless the issuer itself does not.
 fn endpoint(text: &str, issuer: &Url) -> Option<Url> {
     let url = parse_untrusted_url(text)?;
     let is_allowed = url.scheme() == "https" || url.origin() == issuer.origin();
     is_allowed.then_some(url)
 }
 
-/// Returns true if an authorization endpoint leaves our parameters to us. What it has already stays
-/// (RFC 6749, section 3.1).
+/// Returns true if an authorization endpoint sets none of our parameters. Its other ones are
+/// retained (RFC 6749, section 3.1).
 fn has_no_own_parameter(endpoint: &Url) -> bool {
     endpoint
         .query_pairs()
@@ -224,7 +224,7 @@ mod tests {
         "authorization_response_iss_parameter_supported": true
     }"#;
 
-    /// Checks the document where one part of the text is another.
+    /// Checks the document with one part of its text replaced.
     fn check(part: &str, other: &str) -> Option<CheckedMetadata> {
         assert!(DOCUMENT.contains(part), "{part}");
         let text = DOCUMENT.replace(part, other);

@@ -1,6 +1,6 @@
-//! Login of the company, which people prove themselves at.
+//! Company's login, which authenticates people.
 //!
-//! Owns the requests to it and the facts from its answers. Does not keep logins or show pages.
+//! Owns the requests to it and the facts in its answers. Does not keep logins or show pages.
 //! Invariant: no byte of an answer reaches a page, a log line or an error.
 
 pub(crate) mod client;

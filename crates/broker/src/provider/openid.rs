@@ -1,7 +1,7 @@
-//! People proved by ID tokens.
+//! People authenticated by ID tokens.
 //!
 //! Owns the steps from tokens to claims, and from claims to a subject. Does not know roles.
-//! Invariant: all claims of a person are about the subject of one verified answer.
+//! Invariant: all claims are about the subject of one verified answer.
 
 use jiff::Timestamp;
 use moongate_access::auth::{ProviderKind, ProviderSettings};
@@ -17,7 +17,7 @@ use crate::provider::provider_http::ProviderHttp;
 use crate::provider::token_request::ProviderTokens;
 use crate::provider::userinfo::fetch_userinfo;
 
-/// Provider of ID tokens.
+/// Provider that issues ID tokens.
 pub(crate) struct OpenIdProvider<'a> {
     pub(crate) http: &'a ProviderHttp,
     pub(crate) endpoints: &'a ProviderEndpoints,
@@ -25,8 +25,8 @@ pub(crate) struct OpenIdProvider<'a> {
 }
 
 impl OpenIdProvider<'_> {
-    /// Returns the claims of the person whom tokens are for. `nonce` is that of a login, which must
-    /// have an ID token. A renewal need not have one (OpenID Connect Core 1.0, section 12.2).
+    /// Returns the claims of the tokens' person. With the `nonce` of a login, an ID token is
+    /// required. A renewal may lack one (OpenID Connect Core 1.0, section 12.2).
     pub(crate) async fn claims_of(
         &self,
         tokens: &ProviderTokens,
@@ -52,7 +52,7 @@ impl OpenIdProvider<'_> {
         Ok(PersonClaims { id, userinfo })
     }
 
-    /// Verifies an ID token. Keys are fetched if none fits.
+    /// Verifies an ID token. Keys are fetched if none matches.
     async fn verify(
         &self,
         text: &SecretText,
@@ -89,15 +89,15 @@ impl OpenIdProvider<'_> {
     }
 }
 
-/// Returns the subject that claims are about. `None`: the answer does not say, because it is a
-/// renewal of a provider that proves nobody again.
+/// Returns the subject of claims. `None`: the answer has no subject, because the provider sends no
+/// ID token at a renewal.
 pub(crate) fn subject_of(
     settings: &ProviderSettings,
     claims: &PersonClaims,
 ) -> Result<Option<String>, ProviderFault> {
     match &settings.kind {
         ProviderKind::Entra { tenant } => {
-            // Only an ID token has the tenant and the object.
+            // Only an ID token has the tenant and object ids.
             let id = claims.id.as_ref().ok_or(ProviderFault::BadAnswer)?;
             let tenant = EntraTenant::new(&settings.issuer, tenant);
             return entra::subject_of(tenant, id).map(Some);

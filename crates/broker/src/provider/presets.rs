@@ -1,8 +1,8 @@
-//! Requests to each kind of company login.
+//! Authorization requests to each kind of company login.
 //!
 //! Owns scopes and parameters of the request that the browser opens. Does not read answers.
-//! Invariant: `prompt` is sent only where a provider has given no token for renewals, and
-//! `resource` never, because Entra refuses it.
+//! Invariant: `prompt` is sent only if a provider issued no token for renewals, and `resource`
+//! never, because Entra refuses it.
 
 use moongate_access::auth::{ProviderKind, ProviderSettings};
 use moongate_oauth::{SecretText, code_challenge};
@@ -42,7 +42,8 @@ impl AuthorizeCall<'_> {
                 .append_pair("response_mode", "query");
         }
         if let ProviderKind::Google { domain } = &self.settings.kind {
-            // Google knows no `offline_access`. `hd` is a hint to the person, and checked later.
+            // Google does not support `offline_access`. `hd` is only a hint here, and checked
+            // later.
             query
                 .append_pair("access_type", "offline")
                 .append_pair("hd", domain);
@@ -55,12 +56,12 @@ impl AuthorizeCall<'_> {
     }
 }
 
-/// Returns true if a provider proves people by ID tokens.
+/// Returns true if a provider issues ID tokens.
 pub(crate) fn gives_id_tokens(kind: &ProviderKind) -> bool {
     !matches!(kind, ProviderKind::GitHub { .. })
 }
 
-/// Returns the scope of a login. `supported` are the scopes that the provider lists.
+/// Returns the scope of a login. `supported` lists the provider's scopes.
 fn scope_of(settings: &ProviderSettings, supported: &[String]) -> String {
     if let Some(scopes) = &settings.scopes {
         let has_openid = scopes.iter().any(|scope| scope == "openid");
@@ -85,13 +86,13 @@ fn scope_of(settings: &ProviderSettings, supported: &[String]) -> String {
     scope.to_owned()
 }
 
-/// Returns the scope that a renewal names. Entra needs it for an ID token, and others give what the
-/// login had.
+/// Returns the scope of a renewal. Entra needs it to issue an ID token, and others keep that of the
+/// login.
 pub(crate) fn renewal_scope(settings: &ProviderSettings) -> Option<String> {
     matches!(settings.kind, ProviderKind::Entra { .. }).then(|| scope_of(settings, &[]))
 }
 
-/// Returns true if GitHub shows a person's addresses to us.
+/// Returns true if GitHub shows us a person's addresses.
 pub(crate) fn reads_emails(settings: &ProviderSettings) -> bool {
     let scope = scope_of(settings, &[]);
     scope
@@ -135,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Returns the parameters of a request, none of which is there twice.
+    /// Returns the parameters of a request, without duplicates.
     fn query(settings: &ProviderSettings, asks_again: bool) -> BTreeMap<String, String> {
         let endpoints = ProviderEndpoints {
             issuer: settings.issuer.clone(),

@@ -1,7 +1,7 @@
-//! Requests to the company's login.
+//! HTTP requests to the company's login.
 //!
-//! Owns how they are sent, and their count. Does not know what an answer says. Invariant: what is
-//! sent goes to public addresses, the origin of the configured issuer, or `egress.allow`.
+//! Owns how they are sent and counted. Does not interpret answers. Invariant: requests go only to
+//! public addresses, the origin of the configured issuer, or `egress.allow`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use url::Url;
 
 use crate::provider::fault::ProviderFault;
 
-/// Longest wait for tokens. A code and many tokens are good once, so a login is lost with an
-/// answer that is given up.
+/// Longest wait for tokens. Codes and many refresh tokens work once, so a lost answer loses the
+/// login.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of an answer, in bytes. GitHub describes each team in a few thousand.
+/// Maximum size of an answer, in bytes. GitHub needs a few thousand for each team.
 const BODY_MAX: usize = 512 * 1024;
 
-/// Sender of requests to one provider.
+/// HTTP client for one provider.
 pub(crate) struct ProviderHttp {
     fetcher: Fetcher,
     rules: FetchRules,
@@ -32,7 +32,7 @@ pub(crate) struct ProviderHttp {
     metrics: Arc<Metrics>,
 }
 
-/// Answer of the provider, whatever its status.
+/// Provider's answer, with any status.
 pub(crate) struct ProviderAnswer {
     pub(crate) status: StatusCode,
     body: Bytes,
@@ -55,9 +55,9 @@ impl ProviderAnswer {
 }
 
 impl ProviderHttp {
-    /// Creates a sender for the provider with this issuer. `rules` are those of the config.
+    /// Creates a client for the provider with this issuer. `rules` are the config's.
     pub(crate) fn new(issuer: Url, rules: &FetchRules, metrics: Arc<Metrics>) -> Self {
-        // The issuer is the operator's, so it may be private.
+        // The operator chose the issuer, so it may be private.
         let rules = FetchRules {
             origins: vec![issuer.origin()],
             ..rules.clone()
@@ -70,12 +70,12 @@ impl ProviderHttp {
         }
     }
 
-    /// Returns a fetcher for what the provider names, such as its keys.
+    /// Returns a fetcher for URLs that the provider supplies, such as its keys'.
     pub(crate) fn key_fetcher(&self) -> Fetcher {
         Fetcher::with_system_roots(&self.rules)
     }
 
-    /// Fetches a document, as the person whom this access token is for.
+    /// Fetches a document with a person's access token.
     pub(crate) async fn get(
         &self,
         url: &Url,
@@ -88,7 +88,7 @@ impl ProviderHttp {
         self.read(self.fetcher.fetch(url, request).await)
     }
 
-    /// Posts a form to the token endpoint, as a client that authenticates with this header.
+    /// Posts a form to the token endpoint, with this header as client authentication.
     pub(crate) async fn post_form(
         &self,
         url: &Url,
@@ -144,13 +144,13 @@ fn outcome_of(status: StatusCode) -> &'static str {
 fn request(method: Method, body: Bytes) -> Request<Bytes> {
     let mut request = Request::new(body);
     *request.method_mut() = method;
-    // GitHub answers with a form otherwise.
+    // Otherwise GitHub answers with a form.
     let accepted = HeaderValue::from_static("application/json");
     request.headers_mut().insert(ACCEPT, accepted);
     request
 }
 
-/// Returns the header with an access token.
+/// Returns the header for an access token.
 fn bearer(token: &SecretText) -> Result<HeaderValue, ProviderFault> {
     let text = format!("Bearer {}", token.expose());
     let mut value = HeaderValue::try_from(text).map_err(|_| ProviderFault::BadAnswer)?;

@@ -1,4 +1,4 @@
-//! Logins and renewals at providers that the tests play.
+//! Logins and renewals at fake providers.
 
 mod fake_provider;
 mod github;

@@ -1,7 +1,7 @@
 //! Requests to the token endpoint of the company's login.
 //!
-//! Owns the client's authentication and the reading of tokens. Does not verify an ID token or store
-//! anything. Invariant: only a known code of an error ends a login.
+//! Owns client authentication and the parsing of tokens. Does not verify an ID token or store
+//! anything. Invariant: only known error codes end a login.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,8 +18,8 @@ use crate::provider::provider_http::{ProviderAnswer, ProviderHttp};
 
 /// Maximum length of a token, in bytes.
 const TOKEN_MAX: usize = 16 * 1024;
-/// Codes of errors that end a login: those after which another attempt is of no use. The last one
-/// is GitHub's.
+/// Error codes that end a login, because another attempt would be useless. The last one is
+/// GitHub's.
 const ENDS: [&str; 6] = [
     "invalid_grant",
     "interaction_required",
@@ -29,14 +29,14 @@ const ENDS: [&str; 6] = [
     "bad_refresh_token",
 ];
 
-/// Tokens that the provider gave.
+/// Tokens from the provider.
 #[derive(Debug)]
 pub(crate) struct ProviderTokens {
     /// Access token.
     pub(crate) access: SecretText,
     /// Token for renewals.
     pub(crate) refresh: Option<SecretText>,
-    /// ID token, not verified.
+    /// ID token, still unverified.
     pub(crate) id_token: Option<SecretText>,
 }
 
@@ -86,7 +86,7 @@ impl TokenClient<'_> {
     }
 }
 
-/// Form for the token endpoint, encoded.
+/// Encoded form for the token endpoint.
 struct TokenForm(String);
 
 impl TokenForm {
@@ -100,8 +100,8 @@ impl TokenForm {
         form_urlencoded::Serializer::new(&mut self.0).append_pair(name, value);
     }
 
-    /// Adds the client. Returns the header that authenticates it, if it is not in the form. A
-    /// secret in the form is preferred, because providers differ in how they decode the header.
+    /// Adds client authentication. Returns the header for it, if it is not in the form. The form is
+    /// preferred, because providers differ in how they decode the header.
     fn authenticate(
         &mut self,
         id: &str,
@@ -110,7 +110,7 @@ impl TokenForm {
     ) -> Option<HeaderValue> {
         match secret {
             Some(secret) if takes_posted => self.add("client_secret", secret.expose()),
-            // RFC 6749, section 2.3: one method of authentication in each request.
+            // RFC 6749, section 2.3: one authentication method per request.
             Some(secret) => return basic(id, secret),
             None => {}
         }
@@ -121,7 +121,7 @@ impl TokenForm {
 
 /// Returns the value of `Authorization` with a client's id and secret.
 fn basic(id: &str, secret: &ProviderSecret) -> Option<HeaderValue> {
-    // RFC 6749, section 2.3.1: both are encoded as in a form first.
+    // RFC 6749, section 2.3.1: both are form-encoded first.
     let pair = format!("{}:{}", form_encoded(id), form_encoded(secret.expose()));
     let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair))).ok()?;
     value.set_sensitive(true);
@@ -143,7 +143,7 @@ struct TokenResponse {
     error: Option<Lenient>,
 }
 
-/// Text that may have another type than it should, which must not cost the other members.
+/// Text that may have the wrong type, which must not make the other members unreadable.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Lenient {
@@ -162,7 +162,7 @@ impl Lenient {
 
 fn read_tokens(answer: &ProviderAnswer) -> Result<ProviderTokens, StepFault> {
     let status = answer.status;
-    // Whatever the body says: a server that fails does not know who left.
+    // Whatever the body says, a failing server does not know if the person left.
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return Err(ProviderFault::Down.into());
     }
@@ -184,7 +184,7 @@ fn read_tokens(answer: &ProviderAnswer) -> Result<ProviderTokens, StepFault> {
     }
 }
 
-/// Returns a token that is short and visible.
+/// Returns a token if it is short and visible ASCII.
 fn token(text: String) -> Option<SecretText> {
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
     (is_visible && text.len() <= TOKEN_MAX).then(|| SecretText::new(text))
@@ -195,7 +195,7 @@ fn fault_of(error: &str) -> StepFault {
         code if ENDS.contains(&code) => StepFault::Ended,
         "server_error" | "temporarily_unavailable" | "slow_down" => ProviderFault::Down.into(),
         "invalid_client" | "unauthorized_client" | "incorrect_client_credentials" => {
-            // An operator can mend this, so it ends nobody's login.
+            // An operator can fix this, so it ends nobody's login.
             tracing::error!(
                 "company login refuses this gateway: check auth.oauth.client_id and client_secret"
             );

@@ -1,7 +1,7 @@
 //! Claims of a person from the userinfo endpoint (OpenID Connect Core 1.0, section 5.3).
 //!
-//! Owns the reading of an answer. Does not compare its subject (`openid.rs`). Invariant: what is
-//! not a JSON object with a subject proves nothing.
+//! Owns the parsing of an answer. Does not compare its subject (`openid.rs`). Invariant: only a
+//! JSON object with a subject is accepted.
 
 use http::StatusCode;
 use moongate_oauth::SecretText;
@@ -11,7 +11,7 @@ use url::Url;
 use crate::provider::fault::ProviderFault;
 use crate::provider::provider_http::{ProviderAnswer, ProviderHttp};
 
-/// Fetches the claims of the person whom an access token is for.
+/// Fetches the claims of an access token's person.
 pub(crate) async fn fetch_userinfo(
     http: &ProviderHttp,
     url: &Url,
@@ -23,7 +23,7 @@ pub(crate) async fn fetch_userinfo(
 
 fn read_userinfo(answer: &ProviderAnswer) -> Result<ClaimSet, ProviderFault> {
     if answer.status != StatusCode::OK {
-        // The token was given a moment ago, so a refusal says nothing about the person.
+        // The token was issued a moment ago, so a refusal says nothing about the person.
         return Err(ProviderFault::Down);
     }
     let claims: ClaimSet = answer.json().ok_or(ProviderFault::BadAnswer)?;

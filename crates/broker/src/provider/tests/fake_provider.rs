@@ -1,6 +1,6 @@
 //! Provider on loopback, with a key that signs ID tokens.
 //!
-//! Owns what it answers. Does not know what is asked. Invariant: a path without an answer is 404.
+//! Owns its answers. Does not interpret requests. Invariant: a path without an answer is 404.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,11 +35,11 @@ pub(crate) const CLIENT: &str = "gateway";
 #[derive(Default)]
 struct ProviderTable {
     answers: HashMap<String, (u16, String)>,
-    /// Requests, whole.
+    /// Complete requests.
     requests: Vec<String>,
 }
 
-/// Provider, and the client of it that is tested.
+/// Fake provider, and the client under test.
 pub(crate) struct FakeProvider {
     key: EcdsaKeyPair,
     table: Arc<Mutex<ProviderTable>>,
@@ -48,7 +48,7 @@ pub(crate) struct FakeProvider {
     pub(crate) client: Arc<ProviderClient>,
 }
 
-/// Role for people with one of these values in a claim.
+/// Role that matches one of these values in a claim.
 pub(crate) fn role(issuer: &str, path: &str, values: &[&str]) -> RoleMatch {
     let values = values.iter().map(|&value| value.to_owned()).collect();
     RoleMatch {
@@ -91,7 +91,7 @@ fn new_key() -> EcdsaKeyPair {
     EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref()).unwrap()
 }
 
-/// Returns a key set with the point of a key, which has a byte for its form in front.
+/// Returns a key set with a key's point, whose first byte is its format.
 fn key_set(key: &EcdsaKeyPair) -> String {
     let point: &[u8] = key.public_key().as_ref();
     let (x, y) = point[1..].split_at(point.len() / 2);
@@ -103,7 +103,7 @@ fn key_set(key: &EcdsaKeyPair) -> String {
 }
 
 impl FakeProvider {
-    /// Starts a provider of a kind, whose people have the group `staff` for a role.
+    /// Starts a provider of a kind, with a role that matches the group `staff`.
     pub(crate) async fn start(kind: ProviderKind) -> Self {
         FakeProvider::start_with(kind, false).await
     }
@@ -158,7 +158,7 @@ impl FakeProvider {
         self.table.lock().answers.insert(path.to_owned(), answer);
     }
 
-    /// Returns the requests for a path, whole.
+    /// Returns the complete requests for a path.
     pub(crate) fn requests_for(&self, path: &str) -> Vec<String> {
         let table = self.table.lock();
         let requests = table.requests.iter();
@@ -168,7 +168,7 @@ impl FakeProvider {
             .collect()
     }
 
-    /// Signs a good ID token where one part of the claims is another.
+    /// Signs a valid ID token with one part of the claims replaced.
     pub(crate) fn id_token(&self, nonce: &SecretText, part: &str, other: &str) -> String {
         let now = Timestamp::now().as_second();
         let expires = now + 600;
@@ -187,7 +187,7 @@ impl FakeProvider {
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Lets the token endpoint give an ID token, with more members at the end of its answer.
+    /// Makes the token endpoint issue an ID token, with more members at the end of its answer.
     pub(crate) fn give(&self, id_token: &str, more: &str) {
         let body = format!(
             r#"{{"access_token":"access","token_type":"Bearer","id_token":"{id_token}"{more}}}"#
@@ -201,7 +201,7 @@ impl FakeProvider {
         self.client.begin(&state, false).await.unwrap().sent
     }
 
-    /// Stores a login of a person who was proved.
+    /// Stores a login of an authenticated person.
     pub(crate) async fn store_login(&self, person: ProvenPerson) -> PersonRow {
         let now = Timestamp::now();
         let person = PersonRow::of(&self.issuer, person, now);

@@ -97,13 +97,13 @@ async fn an_address_that_is_not_verified_does_not_count() {
 async fn a_name_with_another_owner_matches_nobody_and_is_a_finding() {
     let provider = start().await;
     log_in(&provider).await;
-    // The organization has another name now, and its members stay members.
+    // The organization has been renamed, and its members remain members.
     provider.answer(MEMBERSHIPS, 200, &membership("active", 1, "acme-inc"));
     let person = finish(&provider).await.unwrap();
     assert_eq!(person.facts.claims["orgs"], ["acme"]);
     assert_eq!(person.facts.claims["teams"], ["acme/devs"]);
     assert!(provider.client.findings().is_empty());
-    // Somebody else took the old name, with a team of the old name, too.
+    // Somebody else took the old name, and created a team with the old name, too.
     provider.answer(MEMBERSHIPS, 200, &membership("active", 666, "acme"));
     provider.answer(TEAMS, 200, &team(667, "devs", 666));
     let found = finish(&provider).await;

@@ -145,12 +145,12 @@ async fn a_renewal_takes_the_claims_of_today_and_the_new_token() {
     let token = provider.id_token(&nonce, r#""groups":["staff","x"]"#, r#""x":1"#);
     provider.give(&token, r#","refresh_token":"second""#);
     let renewed = provider.client.renew(&row).await.unwrap();
-    // A claim that is missing is empty.
+    // A missing claim is empty.
     assert!(renewed.facts.claims.is_empty());
     assert_eq!(renewed.token, Some(SecretText::new("second")));
     let sent = provider.requests_for("/token").pop().unwrap();
     assert!(sent.contains("refresh_token=first"), "{sent}");
-    // Without a new token, the one before goes on.
+    // Without a new token, the previous one is used again.
     provider.give(&provider.id_token(&nonce, "", ""), "");
     let renewed = provider.client.renew(&row).await.unwrap();
     assert_eq!(renewed.token, Some(SecretText::new("first")));
@@ -206,7 +206,7 @@ async fn only_a_known_error_ends_a_login_and_no_new_token_is_lost() {
         let found = provider.client.renew(&row).await;
         assert_eq!(found.unwrap_err(), fault, "{body}");
     }
-    // The answer has a new token, and what follows fails.
+    // The answer has a new token, and a later step fails.
     let body = r#"{"access_token":"a","token_type":"Bearer","refresh_token":"second"}"#;
     provider.answer("/token", 200, body);
     provider.answer("/userinfo", 503, "");
@@ -215,7 +215,7 @@ async fn only_a_known_error_ends_a_login_and_no_new_token_is_lost() {
     let stored = provider.store.person(&row.mark()).unwrap();
     assert_eq!(stored.token, Some(SecretText::new("second")));
     assert_eq!(stored.checked, row.checked);
-    // The end of a token that was replaced ends nothing.
+    // The end of a replaced token does not end the login.
     provider.answer("/token", 400, r#"{"error":"invalid_grant"}"#);
     let found = provider.client.renew(&row).await;
     assert_eq!(found.unwrap_err(), RenewFault::Down);
@@ -242,7 +242,7 @@ async fn google_must_give_a_token_once_and_name_the_domain() {
     provider.give(&token, "");
     let person = provider.client.finish(&sent, ANSWER).await.unwrap();
     assert_eq!(person.token, None);
-    // The account has left the domain.
+    // The account is no longer in the domain.
     provider.give(&provider.id_token(&sent.nonce, "", ""), "");
     let found = provider.client.renew(&row).await;
     assert_eq!(found.unwrap_err(), RenewFault::Ended);
@@ -280,7 +280,7 @@ async fn a_provider_that_is_down_is_asked_once_in_ten_seconds() {
         assert_eq!(found.err(), Some(ProviderFault::Down));
     }
     assert_eq!(provider.requests_for(path).len(), 1);
-    // The document of another issuer does not count.
+    // The document of another issuer is refused.
     let provider = FakeProvider::start(ProviderKind::Issuer).await;
     provider.publish("https://evil.test");
     let found = provider.client.begin(&state, false).await;
