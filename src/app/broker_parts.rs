@@ -19,7 +19,7 @@ use moongate_transport::fetcher::FetchRules;
 
 use crate::app::login_parts::LoginParts;
 
-/// Purpose of the key from which people's own secrets are made.
+/// Purpose of the key from which each person's secrets are derived.
 const PERSON_PURPOSE: &str = "secrets of people";
 
 /// Secrets of people's logins, and the broker if the plan has one.
@@ -49,15 +49,15 @@ impl PeopleLogins {
         self.broker.as_ref().map(broker_routes).unwrap_or_default()
     }
 
-    /// Returns the secret from which people's own secrets are made.
+    /// Returns the secret from which each person's secrets are derived.
     pub(super) fn person_secret(&self) -> [u8; 32] {
         self.secrets.purpose_key(PERSON_PURPOSE)
     }
 }
 
-/// Opens the root secrets. Without anybody to keep a secret for, they end with the process.
+/// Opens the root secrets. If nobody can log in, they end with the process.
 async fn open_secrets(plan: &Plan) -> anyhow::Result<Arc<RootSecrets>> {
-    // Issuers that a reload adds get a secret that lasts with the next start.
+    // Issuers added by a reload get a lasting secret with the next start.
     if plan.auth.broker.is_none() && plan.auth.tokens.is_none() {
         return Ok(Arc::new(temporary_secrets()));
     }
@@ -68,7 +68,7 @@ async fn open_secrets(plan: &Plan) -> anyhow::Result<Arc<RootSecrets>> {
     let secrets = match opening.await? {
         Ok(secrets) => secrets,
         Err(error) if plan.auth.broker.is_none() => {
-            tracing::warn!("secrets of people not kept: {error}");
+            tracing::warn!("people's secrets not kept: {error}");
             temporary_secrets()
         }
         Err(error) => {

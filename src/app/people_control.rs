@@ -1,7 +1,7 @@
-//! Logins of people that operators list and end, on the page or over the API.
+//! Control of people's logins, which operators list and end on the page or over the API.
 //!
-//! Owns which logins an id or a name means. Does not keep logins (`moongate_broker`). Invariant: a
-//! name of several people ends no login.
+//! Owns which logins an id or a name refers to. Does not keep logins (`moongate_broker`).
+//! Invariant: an ambiguous name ends no login.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::app::reload::ReloadTargets;
 const IN_MEMORY: &str = "The login ended, but the disk could not be written yet. The gateway goes \
                          on trying. If it restarts before that, revoke the login again.";
 
-/// Logins of people at a running gateway.
+/// People's logins at a running gateway.
 pub(super) struct GatewayPeople {
     /// `None`: people cannot log in.
     broker: Option<Arc<Broker>>,
@@ -45,7 +45,7 @@ impl GatewayPeople {
                     report.ended += 1;
                     report.on_disk = false;
                 }
-                // It ended by itself in the meantime.
+                // It has already ended in the meantime.
                 EndOutcome::Unknown => {}
             }
         }
@@ -77,7 +77,7 @@ impl PeopleControl for GatewayPeople {
     }
 }
 
-/// Finds the logins that an id or a name means. An id comes first, since nobody chooses it.
+/// Finds the logins that an id or a name refers to. Ids come first, since nobody can choose one.
 fn find_logins(people: &[PersonLogin], who: &str) -> Result<Vec<LoginId>, RevokeRefusal> {
     let id = LoginId::parse(who);
     if let Some(id) = id.filter(|id| people.iter().any(|login| login.id == *id)) {

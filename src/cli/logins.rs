@@ -1,8 +1,7 @@
-//! `moongate logins`: people who logged in at a running gateway, and the end of their logins. Owns
-//! the table and the exit codes.
+//! `moongate logins`: lists and ends people's logins at a running gateway. Owns the table and the
+//! exit codes.
 //!
-//! Does not keep or end logins: the gateway does. Invariant: a name of several people ends no
-//! login.
+//! Does not keep or end logins, which the gateway does. Invariant: an ambiguous name ends no login.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,7 +17,7 @@ use crate::cli::aligned_table::aligned;
 use crate::cli::process::print_message;
 use crate::cli::table_format::TableFormat;
 
-/// Time limit for the end of a person's logins, each of which is written to the disk.
+/// Time limit for ending a person's logins, each of which is written to disk.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags of `logins`.
@@ -44,8 +43,8 @@ pub enum LoginsAction {
     Revoke,
 }
 
-/// Lists logins, or ends some. Returns exit code 1 if no gateway answers or an end is not on disk,
-/// 2 if there is no such login, or several people have the name.
+/// Lists logins, or ends some. Returns exit code 1 if no gateway answers or the revocation is not
+/// on disk, and 2 if there is no such login or the name is ambiguous.
 pub async fn run(args: LoginsArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     match (args.action, &args.who) {
@@ -61,7 +60,8 @@ async fn list(admin: &AdminClient, format: TableFormat) -> anyhow::Result<ExitCo
     }
     let mut out = std::io::stdout().lock();
     if format == TableFormat::Json {
-        // The body as it came: a newer gateway may send members that this version does not know.
+        // The body verbatim, because a newer gateway may send members that this version does not
+        // know.
         out.write_all(&body)?;
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
@@ -114,7 +114,7 @@ fn refused(status: u16, body: &[u8]) -> anyhow::Error {
     refusal(status, &read_error(body).message)
 }
 
-/// Explains why the gateway did nothing. An older one has no such page.
+/// Explains why the gateway did nothing. An older one lacks the route.
 fn refusal(status: u16, message: &str) -> anyhow::Error {
     let why = match message {
         "" => "is it an older version, and --admin one of its addresses?",
@@ -160,7 +160,7 @@ fn table(logins: &[PersonItem]) -> String {
     let rows = logins.iter().map(|login| {
         [
             login.id.clone(),
-            // One line each, whatever a company's login or a client calls somebody.
+            // One line each, whatever name a company's login or a client supplies.
             logs::one_line(&login.name),
             match login.roles.as_slice() {
                 [] => "-".to_owned(),

@@ -91,7 +91,7 @@ pub trait LoginControl: Send + Sync {
     fn log_out(&self, server: String) -> BoxFuture<'_, Result<LogoutReport, LoginRefusal>>;
 }
 
-/// Logins of people at the gateway.
+/// People's logins at the gateway.
 pub trait PeopleControl: Send + Sync {
     /// Returns the logins, the last one used first. `None`: people cannot log in.
     fn people(&self) -> Option<PeopleList>;

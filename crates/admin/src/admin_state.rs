@@ -41,7 +41,7 @@ pub struct AdminState {
     pub examiner: Arc<dyn Examiner>,
     /// Logins at servers.
     pub logins: Arc<dyn LoginControl>,
-    /// Logins of people at the gateway.
+    /// People's logins at the gateway.
     pub people: Arc<dyn PeopleControl>,
     /// Cancelled when the gateway drains. From then on it is not ready.
     pub draining: CancellationToken,

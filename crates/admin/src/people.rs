@@ -1,7 +1,7 @@
-//! Logins of people: their list, and the route that ends some.
+//! People's logins: the list, and the route that ends them.
 //!
 //! Owns the routes, and the status of each refusal. Does not keep logins (`moongate_broker`).
-//! Invariant: only an operator ends a login, and a name of several people ends none.
+//! Invariant: only operators can end logins here, and an ambiguous name ends none.
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -24,16 +24,17 @@ pub(super) async fn people(Viewer(admin): Viewer) -> Response {
 /// Handles `DELETE /api/v1/people/{who}`. Responds when the logins have ended.
 pub(super) async fn revoke(Operator(admin): Operator, Path(who): Path<String>) -> Response {
     let named = who.clone();
-    // In a separate task: if its client disconnected, some logins of a person would stay.
+    // In a separate task: otherwise a client that disconnects could leave some of a person's
+    // logins.
     let ending = tokio::spawn(async move { admin.people.revoke(named).await });
     match ending.await {
         Ok(Ok(report)) => json(StatusCode::OK, &report),
         Ok(Err(refusal)) => refuse(refusal, &who),
-        // A panic in that task: the gateway continues.
+        // The task panicked, but the gateway continues.
         Err(_) => json_response(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",
-            "The end of the login was interrupted",
+            "Ending the login was interrupted",
         ),
     }
 }

@@ -280,7 +280,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view(
         "GET",
         "/api/v1/people",
-        "Logins of people, with the client that acts for each.",
+        "People's logins, with the client that acts for each.",
         || get(people::people),
     )
     .gives::<PeopleList>(),

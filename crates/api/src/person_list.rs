@@ -1,35 +1,35 @@
-//! Logins of people at the gateway: the answers of `/api/v1/people`.
+//! People's logins at the gateway: the responses of `/api/v1/people`.
 //!
-//! Owns the JSON fields. Does not end logins. Invariant: no token, and nothing that a token could
-//! be made of, is among them.
+//! Owns the JSON fields. Does not end logins. Invariant: they contain no token, and nothing from
+//! which one could be made.
 
 use serde::{Deserialize, Serialize};
 
 use crate::api_error::ApiError;
 
-/// Logins of people.
+/// People's logins.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PeopleList {
     /// Logins, the last one used first.
     pub logins: Vec<PersonItem>,
-    /// Problems of the company's login, for people.
+    /// Problems with the company's login, in words for people.
     pub findings: Vec<String>,
 }
 
-/// Login of a person with one client.
+/// Person's login with one client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PersonItem {
     /// Id of the login, which no client can use.
     pub id: String,
-    /// Name of the person: an email address if it is a verified one.
+    /// Name of the person: the email address if it is verified.
     pub name: String,
     /// Roles of the person.
     pub roles: Vec<String>,
-    /// Client, as it calls itself.
+    /// Name that the client chose.
     pub client: String,
     /// Path of the endpoint.
     pub endpoint: String,
@@ -39,7 +39,7 @@ pub struct PersonItem {
     pub last_used: String,
     /// Time when the company's login last confirmed the person.
     pub checked: String,
-    /// Number of refresh tokens that came again.
+    /// Number of refresh tokens that were sent again.
     pub replays: u32,
 }
 
@@ -50,13 +50,13 @@ pub struct PersonItem {
 pub struct RevokeReport {
     /// Number of logins that ended.
     pub ended: usize,
-    /// False if an end is only in memory, so that a restart would bring the login back.
+    /// False if a login ended only in memory, so that a restart would restore it.
     pub on_disk: bool,
-    /// Text for people, if an end is only in memory.
+    /// Text for people, if a login ended only in memory.
     pub message: Option<String>,
 }
 
-/// Refusal to end logins, since a name belongs to several people.
+/// Refusal to end logins, because several people have the name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -1,7 +1,7 @@
 //! Keys of people's logins at the gateway: `auth.oauth`.
 //!
-//! Owns their types and defaults. Does not check values together (`resolve`). Invariant: no default
-//! here names a company, so nobody can log in without one.
+//! Owns their types and defaults. Does not check values against each other (`resolve`). Invariant:
+//! no default names a company, so nobody can log in until one is configured.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::choices::{ClientKind, LoginProvider};
 use moongate_units::DurationSetting;
 
-/// People's logins at the gateway, with the company's login behind them.
+/// People's logins at the gateway, through the company's login.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -18,7 +18,7 @@ pub(super) struct OAuthLogin {
     /// The company's login: `"entra"`, `"google"` or `"github"`. Any other needs `issuer` instead.
     #[cfg_attr(test, schemars(example = &"entra"))]
     pub(super) provider: Option<LoginProvider>,
-    /// The issuer of another login with OpenID Connect, exactly as its tokens have it.
+    /// The issuer of any other OpenID Connect login, exactly as in its tokens.
     #[cfg_attr(test, schemars(length(min = 1)))]
     pub(super) issuer: Option<String>,
     /// For Entra: the id of the directory (tenant).
@@ -28,27 +28,27 @@ pub(super) struct OAuthLogin {
     pub(super) domain: Option<String>,
     /// For GitHub: the organisations whose members may log in.
     pub(super) orgs: Option<Vec<String>>,
-    /// The id of this gateway at the company's login.
+    /// The client id of this gateway at the company's login.
     #[cfg_attr(test, schemars(length(min = 1), example = &"..."))]
     pub(super) client_id: Option<String>,
-    /// Its secret there, from a variable or a file: `${file:/run/secrets/entra}`.
+    /// The client secret, from a variable or a file: `${file:/run/secrets/entra}`.
     #[cfg_attr(test, schemars(length(min = 1), example = &"${file:/run/secrets/entra}"))]
     pub(super) client_secret: Option<String>,
-    /// The scopes to ask the company's login for. Default: what logins and roles need.
+    /// The scopes to request from the company's login. Default: what logins and roles need.
     pub(super) scopes: Option<Vec<String>>,
     /// With `issuer`, `true`: also asks its userinfo endpoint, for claims that ID tokens lack.
     pub(super) userinfo: bool,
-    /// With `issuer`, `true`: email addresses count although it does not call them verified.
+    /// With `issuer`, `true`: email addresses are trusted even if not marked as verified.
     pub(super) trust_email: bool,
-    /// The life of an access token. Clients renew it until the login ends.
+    /// The lifetime of an access token. Clients renew it until the login ends.
     pub(super) access: DurationSetting,
-    /// The life of a login, however much it is used. Unused ones end after 30 days.
+    /// The lifetime of a login, even if it is used. Unused ones end after 30 days.
     pub(super) max: DurationSetting,
-    /// While a login is used, how often the company's login is asked about its person.
+    /// How often the company's login is asked about a person who uses their login.
     pub(super) recheck: DurationSetting,
-    /// The life of a login that the company's login cannot be asked about. At most a week.
+    /// The lifetime of a login whose person cannot be rechecked. At most a week.
     pub(super) unchecked: DurationSetting,
-    /// Which clients may ask for a login: `"cimd"`, those with a metadata document, and `"dcr"`,
+    /// Which clients may request a login: `"cimd"`, those with a metadata document, and `"dcr"`,
     /// those that register themselves.
     #[cfg_attr(test, schemars(example = &["cimd", "dcr"]))]
     pub(super) clients: Vec<ClientKind>,

@@ -41,7 +41,7 @@ pub(super) struct Auth {
     pub(super) keys: Vec<Key>,
     /// `true`: clients need a key even if none is configured, so that nobody gets in.
     pub(super) required: bool,
-    /// The company's login, behind which people log in at the gateway in their browser.
+    /// The company's login, with which people log in to the gateway in their browser.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) oauth: Option<OAuthLogin>,
     /// Your own issuers, whose access tokens open the gateway for people with a role.
@@ -83,7 +83,7 @@ pub(super) struct Key {
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${MOONGATE_KEY}`.
     pub(super) key: Option<String>,
-    /// A role of `auth.roles`, whose views, tools and rate the key has.
+    /// A role from `auth.roles`, whose views, tools and rate apply to the key.
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) role: Option<String>,
     /// Views and servers that the key opens, each at its path and together at `/mcp`. Default:
@@ -138,7 +138,7 @@ pub(super) struct PeopleRole {
     /// The role, in logs and metrics.
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
-    /// People whom the role is for. All keys must match. A role that a key has needs none.
+    /// People who have the role. All keys must match. A role used by keys needs none.
     #[serde(rename = "match")]
     pub(super) people: PeopleMatch,
     /// Views and servers that the role opens, each at its path and together at `/mcp`. Default:
@@ -150,7 +150,7 @@ pub(super) struct PeopleRole {
     pub(super) rate: Option<RateSetting>,
 }
 
-/// People whom a role is for. All keys must match, each by any of its values.
+/// People who have a role. All keys must match, each by any of its values.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
@@ -170,7 +170,7 @@ pub(super) struct PeopleMatch {
     pub(super) email: Option<Vec<String>>,
     /// Other claims, each with its values. A name with dots may be a path.
     pub(super) claim: BTreeMap<String, Vec<String>>,
-    /// `true`: everybody who has a token of the issuer.
+    /// `true`: everybody with a token from the issuer.
     pub(super) anyone: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Root secrets of people's logins: the current one, and earlier ones that still open.
+//! Root secrets of people's logins: the current one, and earlier ones that still open seals.
 //!
 //! Owns which secret is the current one. Does not read the file (`root_secret.rs`). Invariant: the
-//! file is not read where a setting has the secret, and a secret under 32 bytes is not used.
+//! file is not read if a setting has the secret, and a secret under 32 bytes is refused.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ const SECRET_KEY: &str = "gateway.secret";
 /// Key of the setting with earlier secrets.
 const BEFORE_KEY: &str = "gateway.secret_before";
 
-/// Settings of the secrets, as the config has them.
+/// Settings of the secrets, from the config.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SecretSettings {
     /// Current secret. `None`: the one in the state folder.
@@ -38,8 +38,8 @@ impl fmt::Debug for RootSecrets {
 }
 
 impl RootSecrets {
-    /// Opens the secret of the settings, else the one in a state folder, which is made if there is
-    /// none. Without a folder the secret is random and ends with the process. Blocks.
+    /// Opens the secret in the settings, or else the one in a state folder, which is created if
+    /// missing. Without a folder, the secret is random and ends with the process. Blocks.
     pub fn open(
         folder: Option<&Path>,
         settings: &SecretSettings,
@@ -64,7 +64,7 @@ impl RootSecrets {
         })
     }
 
-    /// Takes these bytes as the only secret, for tests.
+    /// Creates a single secret from these bytes, for tests.
     pub fn of_bytes(secret: &[u8; 32]) -> RootSecrets {
         RootSecrets {
             current: RootSecret::of_bytes(secret),
@@ -73,13 +73,13 @@ impl RootSecrets {
         }
     }
 
-    /// Returns true if the secret's file was made by this process, so that nothing can be sealed
-    /// with it yet.
+    /// Returns true if this process created the secret's file, so nothing can be sealed with it
+    /// yet.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Derives the seals of a purpose. Other purposes have other keys.
+    /// Derives the seals of a purpose. Each purpose has its own keys.
     pub fn seal_ring(&self, purpose: &'static str) -> SealRing {
         let before = self.before.iter().map(|secret| secret.row_seal(purpose));
         SealRing::of(self.current.row_seal(purpose), before.collect())

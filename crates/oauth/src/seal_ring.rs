@@ -25,15 +25,15 @@ impl SealRing {
         self.current.seal(aad, plain)
     }
 
-    /// Opens what any of the keys sealed under the same name. `None` for anything else.
+    /// Opens a seal by any of the keys under the same name. `None` for anything else.
     pub fn open(&self, aad: &str, sealed: &str) -> Option<Vec<u8>> {
-        // Each seal names its key, so that the others refuse it without a try.
+        // Each seal names its key, so the others refuse it without trying.
         iter::once(&self.current)
             .chain(&self.before)
             .find_map(|seal| seal.open(aad, sealed))
     }
 
-    /// Returns true if the current key made a seal. Otherwise the row is due to be sealed again.
+    /// Returns true if the current key made a seal. Otherwise the row has to be resealed.
     pub fn is_current(&self, sealed: &str) -> bool {
         self.current.has_sealed(sealed)
     }

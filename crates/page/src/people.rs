@@ -1,7 +1,7 @@
-//! View of the people who logged in, each with the client that acts for them.
+//! View of people's logins, each with the client that acts for the person.
 //!
 //! Owns the table. Ends a login only on request. Does not read logins (`admin/people.rs`).
-//! Invariant: the names of people and clients are made visible, and no token is here.
+//! Invariant: invisible characters in names are shown, and no token is on the page.
 
 use maud::{Markup, html};
 use moongate_api::{PeopleList, PersonItem};
@@ -54,7 +54,7 @@ impl PeopleView<'_> {
                 p class="soft" {
                     (count(logins.len() as u64, "login", "logins"))
                     @if logins.len() > LOGINS_MAX {
-                        "; the last " (LOGINS_MAX) " used are shown, and "
+                        "; the " (LOGINS_MAX) " last used are shown, and "
                         code { "moongate logins" } " lists all" }
                 }
                 div class="wide panel" tabindex="0" role="region" aria-label="Logins" {
@@ -78,8 +78,8 @@ impl PeopleView<'_> {
     fn row(&self, login: &PersonItem) -> Markup {
         let id = login.id.as_str();
         let question = format!(
-            "Revoke the login of {} with {}? Its streams and calls end now, and the client has to \
-             ask for a new login.",
+            "Revoke the login of {} with {}? Its streams and calls end immediately, and the client \
+             has to request a new login.",
             login.name, login.client
         );
         html! {

@@ -1,6 +1,6 @@
-//! Settings of people's logins, as the config has them.
+//! Settings of people's logins, from the config.
 //!
-//! Owns the company's login, and which clients may ask for one. Does not log anybody in
+//! Owns the company's login, and which clients may request logins. Does not log anybody in
 //! (`moongate_broker`). Invariant: Debug never shows the provider's secret.
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub const CLIENT_HOSTS: [&str; 8] = [
     "github.com",
 ];
 
-/// Private schemes of the clients that were tried, in July 2026.
+/// Private schemes of the clients that were tried in July 2026.
 pub const CLIENT_SCHEMES: [&str; 3] = ["cursor", "vscode", "vscode-insiders"];
 
 /// Settings of people's logins.
@@ -28,36 +28,36 @@ pub const CLIENT_SCHEMES: [&str; 3] = ["cursor", "vscode", "vscode-insiders"];
 pub struct BrokerSettings {
     /// URL of this gateway, without a path. All resources start with it.
     pub public_url: Url,
-    /// Company's login.
+    /// Company login.
     pub provider: ProviderSettings,
-    /// Life of an access token.
+    /// Lifetime of an access token.
     pub access: Duration,
-    /// Life of a login, however much it is used.
+    /// Lifetime of a login, even if it is used.
     pub max: Duration,
-    /// Age of a person's facts at which the provider is asked again.
+    /// Age of a person's facts after which the provider is asked again.
     pub recheck: Duration,
-    /// Life of a login that the provider cannot be asked about, since it gave no token.
+    /// Lifetime of a login whose person cannot be rechecked, since the provider issued no token.
     pub unchecked: Duration,
-    /// Kinds of clients that may ask for a login.
+    /// Kinds of clients that may request a login.
     pub clients: ClientKinds,
-    /// Hosts that https redirects may end at, exact and in lower case.
+    /// Hosts allowed in https redirects, exact and in lower case.
     pub allow_clients: Vec<String>,
-    /// Private schemes that redirects may have besides [`CLIENT_SCHEMES`], in lower case.
+    /// Private schemes allowed in redirects besides [`CLIENT_SCHEMES`], in lower case.
     pub redirect_schemes: Vec<String>,
 }
 
 impl BrokerSettings {
     /// Returns the identifier of the authorization server: the public URL's origin, without a
-    /// slash at its end.
+    /// trailing slash.
     pub fn issuer(&self) -> String {
         self.public_url.origin().ascii_serialization()
     }
 }
 
-/// Kinds of clients that may ask for a login.
+/// Kinds of clients that may request a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientKinds {
-    /// Clients whose id is the address of their metadata document.
+    /// Clients whose id is the URL of their metadata document.
     pub documents: bool,
     /// Clients that register themselves.
     pub registered: bool,
@@ -66,19 +66,19 @@ pub struct ClientKinds {
 /// Settings of the company's login.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderSettings {
-    /// Kind of provider, with what it needs.
+    /// Kind of provider, with its own settings.
     pub kind: ProviderKind,
-    /// Issuer, exactly as its tokens have it.
+    /// Issuer, exactly as in its tokens.
     pub issuer: String,
-    /// Id of this gateway at the provider.
+    /// Client id of this gateway at the provider.
     pub client_id: String,
-    /// Secret that belongs to the id. `None`: the client is a public one.
+    /// Client secret. `None`: a public client.
     pub client_secret: Option<ProviderSecret>,
-    /// Scopes to ask for, instead of the usual ones.
+    /// Scopes to request, instead of the usual ones.
     pub scopes: Option<Vec<String>>,
     /// True if the userinfo endpoint is asked for claims that ID tokens lack.
     pub userinfo: bool,
-    /// True if email addresses count even where the provider does not call them verified.
+    /// True if email addresses are trusted even if the provider does not mark them as verified.
     pub trust_email: bool,
 }
 
@@ -113,7 +113,7 @@ pub enum ProviderKind {
         /// Organisations whose members may log in, at least one, in lower case.
         orgs: Vec<String>,
     },
-    /// Any other issuer with OpenID Connect.
+    /// Any other OpenID Connect issuer.
     Issuer,
 }
 

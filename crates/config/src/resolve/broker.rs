@@ -1,7 +1,7 @@
-//! Logins of people at the gateway: `auth.oauth`, and the secrets behind them.
+//! People's logins at the gateway: `auth.oauth`, and the secrets behind them.
 //!
-//! Owns what each company's login needs, and what would make logins unsafe. Does not log anybody in
-//! (`moongate_broker`). Invariant: no message quotes a secret.
+//! Owns what each kind of company login needs, and what would make logins unsafe. Does not log
+//! anybody in (`moongate_broker`). Invariant: no message quotes a secret.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ const OWN_KEYS: [(&str, Option<LoginProvider>); 6] = [
     ("trust_email", None),
 ];
 
-/// Hosts of the providers that have a preset. Without it, their guests would count as staff.
+/// Hosts of the providers that have a preset. Without the preset, their guests would count as
+/// staff.
 const PRESET_HOSTS: [(&str, LoginProvider); 4] = [
     ("login.microsoftonline.com", LoginProvider::Entra),
     ("sts.windows.net", LoginProvider::Entra),
@@ -38,10 +39,10 @@ const PRESET_HOSTS: [(&str, LoginProvider); 4] = [
     ("github.com", LoginProvider::GitHub),
 ];
 
-/// Tenants of Entra that are everybody's.
+/// Entra tenants that anybody can belong to.
 const SHARED_TENANTS: [&str; 3] = ["common", "organizations", "consumers"];
 
-/// Schemes that browsers or gateways give a meaning of their own.
+/// Schemes that have a special meaning to browsers or gateways.
 const TAKEN_SCHEMES: [&str; 11] = [
     "about",
     "blob",
@@ -56,10 +57,10 @@ const TAKEN_SCHEMES: [&str; 11] = [
     "view-source",
 ];
 
-/// Longest life of a login that nobody can be asked about.
+/// Longest lifetime of a login whose person cannot be rechecked.
 const UNCHECKED_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Shortest secret in bytes. Below it, tokens could be forged by guessing.
+/// Shortest secret, in bytes. A shorter one could be guessed to forge tokens.
 const SECRET_MIN: usize = 32;
 
 impl PlanResolver<'_> {
@@ -72,7 +73,7 @@ impl PlanResolver<'_> {
         let login = file.auth.oauth.as_ref()?;
         let path = ConfigPath::of(&["auth", "oauth"]);
         let provider = path.key("provider");
-        // Which keys belong to an unknown provider is unknown, too.
+        // An unknown provider's keys are unknown, too.
         if self.is_written(&provider) && !self.is_accepted(&provider) {
             return None;
         }
@@ -97,7 +98,7 @@ impl PlanResolver<'_> {
         })
     }
 
-    /// Reports logins that open nothing, since no role is for their people.
+    /// Reports logins that open nothing, since no role matches their people.
     fn check_people_exist(&mut self, file: &ConfigFile, login: &OAuthLogin, path: &ConfigPath) {
         let roles = ConfigPath::of(&["auth", "roles"]);
         let issuer = login.issuer();
@@ -111,7 +112,8 @@ impl PlanResolver<'_> {
         if has_people || self.is_written(&roles) && !self.is_accepted(&roles) {
             return;
         }
-        let message = format!("`{path}` opens nothing without `[[auth.roles]]` for its people");
+        let message =
+            format!("`{path}` opens nothing without `[[auth.roles]]` that match its people");
         let people = match login.provider {
             Some(LoginProvider::Google) => "email = [\"*@example.com\"]",
             Some(LoginProvider::GitHub) => "orgs = [\"...\"]",
@@ -133,20 +135,20 @@ impl PlanResolver<'_> {
     fn check_unchecked(&mut self, login: &OAuthLogin, path: &ConfigPath) {
         if login.unchecked.0 > UNCHECKED_MAX {
             let message = format!("`{path}`: {} is too long", self.quoted_value(path));
-            let fix = "use at most \"7d\", since nobody can be asked whether these people are \
-                       still there";
+            let fix = "use at most \"7d\", since the provider cannot be asked if these people \
+                       still exist";
             self.error(ProblemKind::Value, path, message, fix);
         }
     }
 
-    /// Checks the URL that clients see, which is the authorization server's name.
+    /// Checks the URL that clients see, which identifies the authorization server.
     fn public_url_for_logins(
         &mut self,
         file: &ConfigFile,
         url: Option<&Url>,
         path: &ConfigPath,
     ) -> Option<Url> {
-        // Issuers of tokens have had these checks already.
+        // `auth.jwt` has had these checks already.
         let url = if file.auth.jwt.is_empty() {
             self.public_url_for_tokens(url, path)?
         } else {
@@ -197,7 +199,7 @@ impl PlanResolver<'_> {
         })
     }
 
-    /// Reports each key of another provider.
+    /// Reports each key that belongs to another provider.
     fn reject_keys_of_other_providers(&mut self, login: &OAuthLogin, path: &ConfigPath) {
         for (key, owner) in OWN_KEYS {
             let key = path.key(key);
@@ -225,7 +227,7 @@ impl PlanResolver<'_> {
         }
         let shown = self.quoted_value(path);
         let message = if SHARED_TENANTS.contains(&tenant.as_str()) {
-            format!("`{path}`: with {shown}, people of any company could log in")
+            format!("`{path}`: with {shown}, people from any company could log in")
         } else {
             format!("`{path}`: {shown} is not the id of a tenant")
         };
@@ -284,7 +286,7 @@ impl PlanResolver<'_> {
         if let Some((_, preset)) = preset {
             let name = preset.name();
             let message = format!("`{path}`: use `provider = \"{name}\"` for this login");
-            let fix = "that also checks whether somebody belongs to your company";
+            let fix = "it also checks that people belong to your company";
             self.error(ProblemKind::Conflict, path, message, fix);
             return None;
         }
@@ -297,12 +299,12 @@ impl PlanResolver<'_> {
             Some(LoginProvider::Google | LoginProvider::GitHub)
         );
         if login.client_secret.is_none() && needs_secret {
-            let fix = "write the secret of the application, as `\"${file:/run/secrets/login}\"`";
+            let fix = "write the application's secret, as `\"${file:/run/secrets/login}\"`";
             self.report_missing(&path.key("client_secret"), fix);
         }
         if login.client_id.is_none() {
-            let fix = "register this gateway there, with the redirect address that is \
-                       `gateway.public_url` and `/oauth/provider`";
+            let fix = "register this gateway there; its redirect address is \
+                       `gateway.public_url` followed by `/oauth/provider`";
             self.report_missing(&path.key("client_id"), fix);
         }
         login.client_id.as_deref().map(|id| id.trim().to_owned())
@@ -330,7 +332,7 @@ impl PlanResolver<'_> {
 
     fn client_kinds(&mut self, login: &OAuthLogin, path: &ConfigPath) -> ClientKinds {
         if login.clients.is_empty() {
-            let message = format!("`{path}` is empty, so no client can ask for a login");
+            let message = format!("`{path}` is empty, so no client can request a login");
             let fix = "write \"cimd\", \"dcr\" or both, or remove it";
             self.error(ProblemKind::Missing, path, message, fix);
         }
@@ -340,7 +342,8 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Resolves the hosts of web clients. An empty list leaves programs on people's own computers.
+    /// Resolves the hosts of web clients. With an empty list, only programs on people's own
+    /// computers remain.
     fn client_hosts(&mut self, login: &OAuthLogin, path: &ConfigPath) -> Vec<String> {
         let Some(written) = login.allow_clients.as_deref() else {
             return CLIENT_HOSTS.map(str::to_owned).to_vec();
@@ -400,7 +403,7 @@ impl PlanResolver<'_> {
     fn check_secret(&mut self, path: &ConfigPath, text: &str) {
         if text.trim().len() < SECRET_MIN {
             let message = format!("`{path}` has fewer than {SECRET_MIN} bytes");
-            let fix = "make a random one, such as with `openssl rand -hex 32`";
+            let fix = "create a random one, for example with `openssl rand -hex 32`";
             self.error(ProblemKind::Value, path, message, fix);
         }
     }
@@ -415,7 +418,7 @@ fn is_uuid(text: &str) -> bool {
             .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
-/// Returns true for a name that GitHub gives to an organisation.
+/// Returns true for a name that a GitHub organisation can have.
 pub(super) fn is_github_name(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !text.is_empty() && text.len() <= 100 && text.bytes().all(is_part)

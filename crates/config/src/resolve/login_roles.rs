@@ -1,7 +1,7 @@
-//! What roles may ask about people of the company's login.
+//! Keys by which roles may match people of the company's login.
 //!
-//! Owns the keys of `match` that each provider knows. Does not compare claims (`moongate_tokens`).
-//! Invariant: a role that a provider can never confirm is an error, not a role for nobody.
+//! Owns the keys of `match` that each provider supports. Does not compare claims
+//! (`moongate_tokens`). Invariant: a role that can never match anybody is an error.
 
 use super::broker::is_github_name;
 use super::resolver::PlanResolver;
@@ -11,7 +11,7 @@ use crate::keys::PeopleMatch;
 use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 
-/// Keys that a provider has no claims for, with those to use instead.
+/// Keys for which a provider has no claims, with those to use instead.
 fn unknown_keys(provider: Option<LoginProvider>) -> (&'static [&'static str], &'static str) {
     match provider {
         Some(LoginProvider::GitHub) => (&["groups", "app_roles", "claim"], "use `orgs` or `teams`"),
@@ -27,7 +27,7 @@ fn unknown_keys(provider: Option<LoginProvider>) -> (&'static [&'static str], &'
 }
 
 impl PlanResolver<'_> {
-    /// Checks a role's `match`. `login` is the company's login if the role is for its people.
+    /// Checks a role's `match`. `login` is the company's login if the role matches its people.
     pub(super) fn check_login_match(
         &mut self,
         login: Option<&OAuthLogin>,
@@ -39,7 +39,7 @@ impl PlanResolver<'_> {
         for key in unknown {
             let key = path.key(key);
             if self.is_written(&key) {
-                let message = format!("`{key}` is nothing that this login says about people");
+                let message = format!("`{key}` is not available from this login");
                 self.error_at_key(ProblemKind::Conflict, &key, message, fix);
             }
         }
@@ -56,7 +56,7 @@ impl PlanResolver<'_> {
         }
     }
 
-    // Anybody can have an account at these two.
+    // Anybody can have an account at either.
     fn reject_anyone(&mut self, path: &ConfigPath, fix: &str) {
         let path = path.key("anyone");
         let message = format!("`{path}` cannot be used with a login that anybody can sign up for");
@@ -91,8 +91,8 @@ impl PlanResolver<'_> {
         let is_member = people.orgs.is_some() || people.teams.is_some();
         if people.email.is_some() && !is_member {
             let path = path.key("email");
-            let message = format!("`{path}` alone is not enough for people of GitHub");
-            let fix = "add `orgs` or `teams`; all keys must fit";
+            let message = format!("`{path}` alone is not enough for people at GitHub");
+            let fix = "add `orgs` or `teams`; all keys must match";
             self.error_at_key(ProblemKind::Conflict, &path, message, fix);
         }
     }

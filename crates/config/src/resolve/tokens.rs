@@ -1,7 +1,7 @@
 //! Access token issuers and people's roles: `auth.jwt`, `auth.roles`.
 //!
 //! Owns the checks for unsafe ones. Does not verify tokens (`moongate_tokens`). Invariant: a role
-//! is for people of one issuer, and never for everybody by mistake.
+//! matches people of one issuer, and never everybody by mistake.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use crate::problem::ProblemKind;
 use crate::suggest::{alternatives, listed};
 use crate::tree::ConfigPath;
 
-/// Issuers whose people a role can be for.
+/// Issuers whose people a role can match.
 struct RoleIssuers<'f> {
-    /// True if there is a company's login, even with mistakes.
+    /// True if a company login is configured, even with mistakes.
     has_login: bool,
     login: Option<&'f OAuthLogin>,
-    /// Issuers of tokens, and of the company's login.
+    /// Issuers in `auth.jwt`, and that of the company's login.
     names: Vec<String>,
 }
 
 impl RoleIssuers<'_> {
-    /// Returns the company's login if a role is for its people.
+    /// Returns the company's login if a role matches its people.
     fn login_of(&self, people: &PeopleMatch) -> Option<&OAuthLogin> {
         let named = people.issuer.as_deref().map(str::trim);
         self.login
@@ -220,7 +220,7 @@ impl PlanResolver<'_> {
         algorithms
     }
 
-    /// Resolves people's roles, and whom each is for.
+    /// Resolves people's roles, and whom each matches.
     pub(super) fn roles(&mut self, file: &ConfigFile) -> (Vec<RoleAccess>, Vec<RoleMatch>) {
         let path = ConfigPath::of(&["auth", "roles"]);
         let mut written = file.auth.roles.iter().enumerate();
@@ -271,7 +271,7 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Returns true if a role is for keys alone: one has it, and it has no `match`.
+    /// Returns true if a role is only for keys: one has it, and it has no `match`.
     pub(super) fn is_for_keys(
         &self,
         file: &ConfigFile,
@@ -317,7 +317,7 @@ impl PlanResolver<'_> {
         let has_parts = !claims.is_empty() || people.email.is_some();
         if people.anyone && has_parts {
             let path = path.key("anyone");
-            let message = format!("`{path}` lets everybody in, whatever the other keys say");
+            let message = format!("`{path}` lets everybody in, regardless of the other keys");
             let fix = "remove it, or remove the other keys";
             self.error_at_key(ProblemKind::Conflict, &path, message, fix);
         } else if !people.anyone && !has_parts {
@@ -336,7 +336,7 @@ impl PlanResolver<'_> {
         })
     }
 
-    /// Resolves the issuer whose people have a role. Without it, another issuer could give itself
+    /// Resolves the issuer whose people have a role. Otherwise another issuer could grant itself
     /// the role.
     fn role_issuer(
         &mut self,
@@ -387,7 +387,7 @@ impl PlanResolver<'_> {
             let Some(values) = values else {
                 continue;
             };
-            // GitHub's names have no case, and its people have them in lower case.
+            // GitHub's names are case-insensitive, and people's facts have them in lower case.
             let has_case = !matches!(key, "orgs" | "teams");
             let values = values.iter().map(|value| match has_case {
                 true => value.clone(),
@@ -452,14 +452,14 @@ impl PlanResolver<'_> {
     }
 }
 
-/// Returns what to do about a role for nobody.
+/// Returns what to do about a role that matches nobody.
 fn fix_for_nobody(login: Option<&OAuthLogin>) -> &'static str {
     match login.and_then(|login| login.provider) {
         Some(LoginProvider::GitHub) => "add `orgs` or `teams`",
         Some(LoginProvider::Google) => "add `email`, such as \"*@example.com\"",
         Some(LoginProvider::Entra) | None => {
-            "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` is for everybody with \
-             a token of the issuer"
+            "add `groups`, `app_roles`, `email` or `claim`; `anyone = true` matches everybody with \
+             a token from the issuer"
         }
     }
 }

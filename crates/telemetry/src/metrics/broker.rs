@@ -1,4 +1,4 @@
-//! Metrics of people's logins.
+//! Metrics for people's logins.
 //!
 //! Owns their names and help texts. Does not decide when something is counted. Invariant: no label
 //! names a person, a client or a host.
@@ -8,7 +8,7 @@ use super::labels::{BrokerLimit, LoginEnd, ProviderOutcome};
 use super::registration::MetricRegistrar;
 use super::{CounterHandle, GaugeHandle};
 
-/// Logins of people.
+/// Metrics for people's logins.
 #[allow(missing_docs)] // each is described by its help text below, which is what users read
 pub struct BrokerMetrics {
     pub logins: GaugeHandle,

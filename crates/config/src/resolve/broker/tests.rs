@@ -246,7 +246,7 @@ fn a_provider_without_what_it_needs_is_refused() {
         (
             "provider = \"entra\"\ntenant = \"common\"",
             groups,
-            "`auth.oauth.tenant`: with \"common\", people of any company",
+            "`auth.oauth.tenant`: with \"common\", people from any company",
         ),
         (
             "provider = \"entra\"\ntenant = \"example.com\"",
