@@ -1,8 +1,8 @@
-//! Logins of people at the gateway: a client, a person's browser and the company's login.
+//! People's logins at the gateway: a client, a person's browser and the company's login.
 //!
-//! `world` puts the parts together, `shapes` has ten clients as they were seen, and `provider` is
-//! the company's login. `oidc_provider` has one that we did not write. Everything is on loopback
-//! and speaks HTTP: no test reaches into the gateway.
+//! `world` assembles the parts, `shapes` has ten real clients as observed, and `provider` is the
+//! company's login. `oidc_provider` has one that we did not write. Everything is on loopback and
+//! speaks HTTP, and no test reaches into the gateway.
 
 mod browser;
 mod client;

@@ -1,7 +1,7 @@
-//! Person's browser: cookies, forms, pages that move on, and redirects of the company's login.
+//! Person's browser: cookies, forms, pages that lead elsewhere, and the company login's redirects.
 //!
-//! Owns what a browser sends by itself, such as cookies and `Origin`. Does not run scripts.
-//! Invariant: the gateway never redirects, so a redirect of it fails the test.
+//! Owns what a browser sends automatically, such as cookies and `Origin`. Does not run scripts.
+//! Invariant: the gateway never redirects, so a redirect from it fails the test.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::html;
 use super::parameters::Parameters;
 use crate::harness::{HttpClient, HttpReply};
 
-/// Pages that a browser goes through by itself.
+/// Maximum number of pages that a browser follows automatically.
 const MOVES_MAX: usize = 10;
-/// Start of the label of the button that says yes.
+/// Start of the approval button's label.
 const YES: &str = "Approve";
 
 /// Browser with its cookies, which belong to a host and not to a port.
@@ -38,7 +38,7 @@ pub(super) struct BrowserPage {
 /// Place at which a browser stops moving on.
 #[derive(Debug)]
 pub(super) enum BrowserStop {
-    /// Address of a client, which nobody opens here.
+    /// Address of a client, which is not opened here.
     Client(String),
     Page(BrowserPage),
 }
@@ -108,7 +108,7 @@ impl PersonBrowser {
         self.check(url, reply)
     }
 
-    /// Goes on from a page that moves on by itself, up to a client or to a page that stays.
+    /// Follows pages that lead elsewhere automatically, up to a client or to a page that stays.
     pub(super) async fn follow(&mut self, mut page: BrowserPage) -> BrowserStop {
         for _ in 0..MOVES_MAX {
             let Some(next) = page.next_address() else {
@@ -128,7 +128,7 @@ impl PersonBrowser {
         let page = self.press(&page, ConsentButton::Yes).await;
         match self.follow(page).await {
             BrowserStop::Client(answer) => answer,
-            // A private scheme moves on with a press on its link alone.
+            // A private scheme opens only when its link is pressed.
             BrowserStop::Page(page) => page.client_link(),
         }
     }
@@ -143,7 +143,7 @@ impl PersonBrowser {
         }
     }
 
-    /// Presses yes, and stops at the address at which the gateway gets the provider's answer.
+    /// Approves, and stops at the address that brings the provider's answer to the gateway.
     pub(super) async fn up_to_the_answer(&mut self, address: &str) -> String {
         let page = self.open(address).await;
         let page = self.press(&page, ConsentButton::Yes).await;
@@ -258,7 +258,7 @@ impl BrowserPage {
         (self.resolve(&form.action), form_fields)
     }
 
-    /// Finds the address that the page moves on to by itself, or redirects to.
+    /// Finds the address that the page opens automatically or redirects to.
     fn next_address(&self) -> Option<String> {
         let header = |name| Some(self.reply.header(name)).filter(|value| !value.is_empty());
         if let Some(location) = header("location") {

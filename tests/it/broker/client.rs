@@ -1,7 +1,7 @@
-//! Client of the gateway that logs a person in: discovery, identity, code, tokens and their end.
+//! Client that logs a person in to the gateway: discovery, identity, code, tokens and revocation.
 //!
-//! Owns what a client sends, which attacks change. Does not open addresses (`browser.rs`).
-//! Invariant: without a change by a test, each request is what the client's shape says.
+//! Owns what a client sends, which attacks modify. Does not open addresses (`browser.rs`).
+//! Invariant: unless a test modifies it, each request matches the client's shape.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
@@ -256,7 +256,7 @@ impl LoginClient {
         McpClient::with_key(&self.endpoint, Era::Modern, Some(token)).await
     }
 
-    /// Calls a tool with a token that must be good.
+    /// Calls a tool with a token that must be valid.
     pub(super) async fn call(&self, token: &str) {
         let client = self.open(token).await;
         client.call("files__echo", json!({ "n": 1 })).await.text();
@@ -324,7 +324,7 @@ pub(super) fn document_path(id: &str) -> String {
     format!("/{}", id.strip_prefix("https://").unwrap())
 }
 
-/// Makes a text that nobody can guess, and that is long enough for a verifier.
+/// Creates an unguessable text that is long enough for a verifier.
 pub(super) fn random_text() -> String {
     URL_SAFE_NO_PAD.encode(moongate_random::random_bytes::<32>())
 }

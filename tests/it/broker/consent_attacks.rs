@@ -1,4 +1,4 @@
-//! Attacks on consent and on the browser: each is refused, leaves nothing, and a valid login works
+//! Attacks on consent and on the browser: each is refused without a trace, and a valid login works
 //! afterwards.
 
 use super::browser::{BrowserPage, BrowserStop, ConsentButton};
@@ -9,7 +9,7 @@ use super::shapes::{CLAUDE_CODE, OPENCODE};
 use super::world::Company;
 use crate::harness::{HttpClient, Process};
 
-/// Checks that a page is the last one, and that nobody was asked at the company's login.
+/// Checks that a page is the last one, and that the company's login was not asked.
 async fn assert_no_consent(company: &Company, gateway: &Process, page: &BrowserPage, what: &str) {
     assert!(page.reply.status >= 400, "{what}: {page:?}");
     assert!(page.stays(), "{what}: {page:?}");
@@ -50,7 +50,7 @@ async fn an_answer_counts_only_in_the_browser_that_said_yes() {
     let company = Company::start().await;
     let gateway = company.gateway().await;
     let client = company.client(&OPENCODE).await;
-    // The attacker says yes, and gets the victim to open the answer.
+    // The attacker approves, and gets the victim to open the answer.
     let mut attacker = company.browser();
     let answer = attacker.up_to_the_answer(&client.address()).await;
     let mut victim = company.browser();
@@ -59,7 +59,7 @@ async fn an_answer_counts_only_in_the_browser_that_said_yes() {
     assert!(page.reply.status >= 400 && page.stays(), "{page:?}");
     assert_eq!(company.provider.count(ProviderStep::Exchange), 0);
     company.assert_nothing(&gateway, "another browser").await;
-    // The state is still good where it belongs, and only once.
+    // The state still works in its own browser, and only once.
     let page = attacker.open(&answer).await;
     let stop = attacker.follow(page).await;
     assert!(matches!(stop, BrowserStop::Client(_)), "{stop:?}");

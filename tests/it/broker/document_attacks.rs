@@ -1,4 +1,4 @@
-//! Attacks by client documents and by clients that sign: nothing private is fetched, nothing is
+//! Attacks through client documents and signed assertions: nothing private is fetched, nothing is
 //! stored, and a valid login works afterwards.
 
 use serde_json::{Value, json};
@@ -174,7 +174,7 @@ async fn a_client_that_signs_proves_itself_at_each_request() {
     let forged = signed.with("client_assertion", strange);
     let reply = client.post_form(&token, &forged).await;
     assert_oauth_error(&reply, "invalid_client");
-    // None of that used the code up; an assertion is good once.
+    // None of that used up the code; an assertion works once.
     let once = client.signed(&form, &client.assertion(), host);
     let reply = client.post_form(&token, &once).await;
     let tokens = super::client::read_tokens(&reply);
@@ -202,7 +202,7 @@ async fn a_client_cannot_act_for_another_one() {
     let form = thief.refresh_form(&login.tokens.refresh);
     let reply = thief.post_token(&form, host).await;
     assert_oauth_error(&reply, "invalid_grant");
-    // A token of another client, and one that nobody gave, are no error and do nothing.
+    // Another client's token and an unknown one cause no error and have no effect.
     thief.revoke(&login.tokens.refresh, host).await;
     thief.revoke(&login.tokens.access, host).await;
     thief.revoke(&random_text(), host).await;

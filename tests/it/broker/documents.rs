@@ -1,7 +1,7 @@
 //! Host of client documents, on loopback.
 //!
-//! Owns the documents and the key of a client that signs. Does not know clients (`shapes.rs`).
-//! Invariant: it counts every fetch of a document.
+//! Owns the documents and the key of a client that signs assertions. Does not know clients
+//! (`shapes.rs`). Invariant: it counts every fetch of a document.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -37,7 +37,7 @@ struct HostState {
     key: OnceLock<SigningKey>,
 }
 
-/// Answer to whoever fetches a document.
+/// Response to a fetch of a document.
 #[derive(Clone)]
 pub(super) enum DocumentRule {
     Document(Value),

@@ -1,5 +1,5 @@
-//! Floods of registrations, of requests for a login and of documents: each meets its limit, and
-//! slows nobody who is logged in.
+//! Floods of registrations, authorization requests and documents: each meets its limit, and does
+//! not slow anybody who is logged in.
 
 use rustix::process::Signal;
 

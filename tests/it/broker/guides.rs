@@ -1,8 +1,8 @@
-//! The ten lines for a company's login that the README and the guide show: each starts a gateway,
-//! and Claude Code, Cursor and claude.ai log in to it.
+//! Configs for a company's login in the README and the guide: each starts a gateway, and Claude
+//! Code, Cursor and claude.ai log in to it.
 //!
-//! Owns what stands for the addresses of the text. Does not check prose. Invariant: apart from
-//! addresses and secrets, the config is the text's.
+//! Owns the substitutes for addresses in the text. Does not check prose. Invariant: apart from
+//! addresses and secrets, the config is verbatim.
 
 use std::path::Path;
 

@@ -1,14 +1,14 @@
 //! Forms, links and refreshes of a page, as a browser without scripts finds them.
 //!
-//! Owns the reading of HTML that our pages have. Does not fetch. Invariant: values are those that a
-//! browser would send, without entities.
+//! Owns the parsing of our pages' HTML. Does not fetch. Invariant: values are those that a browser
+//! would send, without entities.
 
 /// Form of a page.
 #[derive(Clone, Debug)]
 pub(super) struct PageForm {
     /// Address that it is sent to, as it is written.
     pub(super) action: String,
-    /// Fields that nobody sees.
+    /// Hidden fields.
     pub(super) fields: Vec<(String, String)>,
     pub(super) buttons: Vec<FormButton>,
 }
@@ -71,7 +71,7 @@ pub(super) fn links(html: &str) -> Vec<String> {
         .collect()
 }
 
-/// Finds the address that a page moves on to by itself.
+/// Finds the address that a page opens automatically.
 pub(super) fn refresh(html: &str) -> Option<String> {
     let is_refresh = |tag: &&str| {
         attribute(tag, "http-equiv").is_some_and(|value| value.eq_ignore_ascii_case("refresh"))

@@ -1,14 +1,14 @@
 //! Consent in Chromium: `tests/page/consent.mjs` does what a person would.
 //!
-//! Owns what the script orders. Does not drive the browser. Invariant: the browser enforces the
-//! policy of each page, so a yes that the policy blocks fails the test.
+//! Owns the steps that the script requests. Does not drive the browser. Invariant: the browser
+//! enforces each page's policy, so an approval that the policy blocks fails the test.
 
 use super::client::LoginClient;
 use super::shapes::OPENCODE;
 use super::world::{Company, people};
 use crate::page::{page_home, run_script};
 
-/// Client whose address shows a page, although nothing is there.
+/// Client whose address shows a page, although nothing listens there.
 async fn client_of(company: &Company) -> LoginClient {
     let mut client = LoginClient::discover(&company.mcp(), &OPENCODE).await;
     client.redirect = company.documents.url("/client/callback");

@@ -1,7 +1,7 @@
-//! Company's login that we did not write: npm `oidc-provider`, which rotates refresh tokens, and
-//! ends a login when one comes back.
+//! Company's login that we did not write: npm `oidc-provider`, which rotates refresh tokens and
+//! ends a login when one is reused.
 //!
-//! Owns its process, and what a test asks of it. Does not answer requests
+//! Owns its process, and the requests that tests make to it. Does not answer requests
 //! (`tests/login/oidc_provider.mjs`). Invariant: the gateway never sends a refresh token twice.
 
 use serde_json::Value;
@@ -70,7 +70,7 @@ impl RealCompany {
         HttpClient::new().get(&url).await.json()
     }
 
-    /// Uses a refresh token of the provider, as whoever found it would.
+    /// Uses a refresh token at the provider, as anybody who found it could.
     async fn use_token(&self, token: &str) -> HttpReply {
         let (id, secret) = GATEWAY;
         let form = Parameters::of(&[

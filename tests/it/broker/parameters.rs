@@ -1,7 +1,7 @@
 //! Parameters of a query or a form.
 //!
-//! Owns their order and their encoding. Does not send them. Invariant: a name is there once, unless
-//! a test repeats it on purpose.
+//! Owns their order and their encoding. Does not send them. Invariant: a name occurs once, unless a
+//! test repeats it on purpose.
 
 use url::form_urlencoded;
 
@@ -15,7 +15,7 @@ impl Parameters {
         Parameters(pairs.map(|(n, v)| ((*n).into(), (*v).into())).collect())
     }
 
-    /// Reads a query or a form. `None`: a name is there twice.
+    /// Reads a query or a form. `None`: a name occurs twice.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut read = Parameters::default();
         for (name, value) in form_urlencoded::parse(text.as_bytes()).into_owned() {

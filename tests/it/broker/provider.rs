@@ -1,8 +1,8 @@
 //! Company's login of the tests, on loopback: an OpenID provider whose only person is Ann.
 //!
-//! Owns the rules that a test may change, and what it may ask. Does not answer requests
-//! (`provider_endpoints.rs`). Invariant: it checks what a real one checks, so a gateway that leaves
-//! something out gets no token.
+//! Owns the rules that a test may change, and what it may query. Does not answer requests
+//! (`provider_endpoints.rs`). Invariant: it checks what a real one checks, so a gateway that omits
+//! something gets no token.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -42,7 +42,7 @@ pub(super) struct ProviderState {
 #[derive(Default)]
 pub(super) struct ProviderBook {
     pub(super) codes: HashMap<String, SentLogin>,
-    /// Refresh tokens that are still good.
+    /// Refresh tokens that are still valid.
     pub(super) refresh: Vec<String>,
     pub(super) steps: Vec<ProviderStep>,
     pub(super) complaints: Vec<String>,
@@ -92,7 +92,7 @@ pub(super) enum AnswerRule {
     WrongIss,
     /// Names none, although that is announced.
     MissingIss,
-    /// Error, because Ann said no.
+    /// Error, because Ann refused.
     Denied,
 }
 
@@ -191,7 +191,7 @@ impl Drop for Provider {
 }
 
 impl ProviderBook {
-    /// Makes a text that nobody can guess, and that tests find wherever it leaks.
+    /// Creates an unguessable text, which tests find wherever it leaks.
     pub(super) fn make_secret(&mut self, kind: &str) -> String {
         let mut secret = format!("canary-{kind}-");
         for byte in moongate_random::random_bytes::<12>() {

@@ -1,4 +1,4 @@
-//! Answers of the company's login that are forged, wrong or missing, and people without a role.
+//! Forged, wrong or missing answers from the company's login, and people without a role.
 
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ async fn a_provider_that_is_down_gets_a_page_and_logins_go_on() {
     };
     assert_ne!(page.reply.status, 500, "{page:?}");
     assert_eq!(people(&gateway).await.len(), 1);
-    // Whoever is logged in stays so, and renews.
+    // People who are logged in remain so, and renew.
     login.client.call(&login.tokens.access).await;
     let host = &company.documents;
     let renewed = login.client.refresh(&login.tokens.refresh, host).await;

@@ -1,7 +1,7 @@
 //! Endpoints of the company's login.
 //!
-//! Owns the reading of requests and the answers. Does not decide what a test may change
-//! (`provider.rs`). Invariant: a request without PKCE, `state`, `nonce` or the client's secret gets
+//! Owns the parsing of requests, and the answers. Does not own the rules that tests change
+//! (`provider.rs`). Invariant: a request without PKCE, `state`, `nonce` or the client secret gets
 //! neither code nor token.
 
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl ProviderState {
             && query.get("response_type")? == "code"
             && query.get("code_challenge_method")? == "S256"
             && scopes.contains(&"openid")
-            // What a client asks of the gateway is not for the company's login.
+            // What a client requests from the gateway must not reach the company's login.
             && query.get("prompt").is_none()
             && query.get("resource").is_none();
         let sent = SentLogin {
@@ -194,7 +194,7 @@ impl ProviderState {
         self.give(&[&rules.claims, &rules.renewed], rules.signature)
     }
 
-    /// Gives tokens, with an ID token that has these claims.
+    /// Issues tokens, with an ID token that has these claims.
     fn give(
         &self,
         changes: &[&[(&'static str, Value)]],

@@ -1,7 +1,7 @@
-//! Addresses that a login must not end at.
+//! Redirect addresses that must be refused.
 //!
 //! Owns the corpus. Does not check the shapes of real clients (`whole_logins.rs`). Invariant: no
-//! address of the corpus gets an answer, neither by a registration nor by a request.
+//! address in the corpus gets an answer, by registration or by request.
 
 use rustix::process::Signal;
 
@@ -45,7 +45,7 @@ const NOT_REGISTERED: [&str; 30] = [
     "http://127.0.0.1:19876/mcp/oauth/callback\u{0}",
 ];
 
-/// Addresses that nobody can register, or that no answer goes to.
+/// Addresses that cannot be registered, or never get an answer.
 const NEVER: [&str; 30] = [
     "javascript:alert(1)",
     "JavaScript:alert(1)",

@@ -1,4 +1,4 @@
-//! Logins outlive restarts, crashes and changes of the root secret; revocations do, too.
+//! Logins and revocations survive restarts, crashes and changes of the root secret.
 
 use rustix::process::Signal;
 

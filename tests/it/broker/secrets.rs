@@ -1,5 +1,5 @@
-//! Canaries: no token, code, verifier, cookie or secret of a login is anywhere that people or other
-//! programs read.
+//! Canaries: no token, code, verifier, cookie or secret of a login appears anywhere that people or
+//! other programs read.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! Shapes of ten clients, as they were seen on a date: what they publish or register, where they
-//! want the answer, and what they ask for.
+//! Shapes of ten clients, as observed on a date: what they publish or register, their redirect
+//! addresses, and what they request.
 //!
 //! Owns the data. Does not send anything (`client.rs`). Invariant: the texts are those of the real
-//! clients, but for the host of a document, which is on loopback here.
+//! clients, except that a document's host is on loopback.
 
 /// Client as it was seen.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Tokens at places where they do not belong, and sessions of other people.
+//! Tokens used where they do not belong, and other people's sessions.
 
 use serde_json::json;
 

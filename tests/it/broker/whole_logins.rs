@@ -1,4 +1,4 @@
-//! Whole logins of the ten clients, from a 401 to the end of the login.
+//! Complete logins of the ten clients, from a 401 to the end of the login.
 
 use super::browser::{BrowserPage, BrowserStop, ConsentButton};
 use super::client::{LoginClient, assert_oauth_error};
@@ -106,7 +106,7 @@ async fn the_consent_page_says_who_asks_and_where_the_answer_goes() {
     let address = registered.address_of(&everything);
     let text = company.browser().open(&address).await.text();
     assert!(text.contains("all servers"), "{text}");
-    // Nobody was asked at the company's login.
+    // The company's login was not asked.
     assert_eq!(company.provider.count(ProviderStep::Authorization), 0);
     company.assert_nothing(&gateway, "only pages").await;
 }

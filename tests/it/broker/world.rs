@@ -1,7 +1,7 @@
-//! A company: its login, a gateway in front of it, a server behind, and hosts of client documents.
+//! A company: its login, a gateway with a server behind it, and hosts of client documents.
 //!
-//! Owns how they are put together. Does not test. Invariant: nobody reaches the server without a
-//! token that the gateway gave.
+//! Owns their assembly. Does not test. Invariant: the server is reached only with a token that the
+//! gateway issued.
 
 use moongate_mock::MockHandle;
 use rustix::process::Signal;
@@ -121,7 +121,7 @@ impl Company {
         self.log_in_with(&OPENCODE).await
     }
 
-    /// Gets a code that nobody has used.
+    /// Gets an unused code.
     pub(super) async fn code(&self) -> (LoginClient, String) {
         let client = self.client(&OPENCODE).await;
         let answer = self.browser().log_in(&client.address()).await;
@@ -129,8 +129,8 @@ impl Company {
         (client, code)
     }
 
-    /// Has the gateway ask the provider about everybody who uses a login. It does so at once when
-    /// roles need other facts about people.
+    /// Makes the gateway recheck everybody who uses a login. It does so immediately when roles need
+    /// other facts about people.
     pub(super) async fn recheck(self, gateway: &Process) -> Company {
         let before = self.provider.count(ProviderStep::Renewal);
         let company = self.with_another_role(gateway, before);
@@ -142,7 +142,7 @@ impl Company {
         company
     }
 
-    /// Adds a role that nobody has, and has the gateway read it.
+    /// Adds a role that nobody has, and makes the gateway read it.
     pub(super) fn with_another_role(self, gateway: &Process, number: usize) -> Company {
         let role = format!("name = \"other\"\nmatch = {{ groups = [\"other-{number}\"] }}");
         let company = self.with("auth.roles.other", &role);
@@ -158,7 +158,7 @@ impl Company {
         assert!(call.is_none(), "{what}: {call:?}");
     }
 
-    /// Logs in and calls a tool where nothing is hostile any more.
+    /// Logs in and calls a tool after the attack is over.
     pub(super) async fn valid_login(&self) -> LoggedIn {
         self.provider.behave();
         let login = self.log_in().await;
