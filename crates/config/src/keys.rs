@@ -129,7 +129,7 @@ impl Default for JwtIssuer {
     }
 }
 
-/// A role of people who log in, and of keys. Somebody with several roles may use what any of them allows.
+/// A role of people who log in, and of keys. Somebody with several may use what any of them allows.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
