@@ -35,3 +35,4 @@ pub use role_matches::{RoleClaims, roles_of};
 pub use token_fault::TokenFault;
 pub use token_method::PEOPLE;
 pub use token_method_source::TokenMethodSource;
+pub use token_subject::{EntraTenant, lacks_groups};
