@@ -177,11 +177,7 @@ mod tests {
             ),
             (vec![&*own, &*own], String::new(), OAuthCode::InvalidRequest),
             (vec![&*own], assertion.clone(), OAuthCode::InvalidRequest),
-            (
-                vec![],
-                format!("client_id=mgc_1&{assertion}"),
-                OAuthCode::InvalidRequest,
-            ),
+            (vec![], format!("client_id=mgc_1&{assertion}"), refused),
             (vec![], format!("client_assertion={SUBJECT}"), refused),
             (
                 vec![],

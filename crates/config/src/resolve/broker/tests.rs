@@ -306,12 +306,12 @@ fn a_role_that_a_provider_cannot_confirm_is_refused() {
         (
             google,
             "email = [\"a@example.com\"], groups = [\"a\"]",
-            "`auth.roles[0].match.groups` is nothing",
+            "`auth.roles[0].match.groups` is not available",
         ),
         (
             github,
             "orgs = [\"example\"], groups = [\"a\"]",
-            "`auth.roles[0].match.groups` is nothing",
+            "`auth.roles[0].match.groups` is not available",
         ),
         (
             github,
@@ -336,7 +336,7 @@ fn a_role_that_a_provider_cannot_confirm_is_refused() {
         (
             other,
             "groups = [\"a\"], orgs = [\"example\"]",
-            "`auth.roles[0].match.orgs` is nothing",
+            "`auth.roles[0].match.orgs` is not available",
         ),
     ] {
         assert_refused(&config_of(provider, people), beginning);
