@@ -320,10 +320,12 @@ impl LineClient {
     /// Continues with the current config, if the client's key still means the same principal.
     fn confirm_identity(&mut self) -> Result<(), ClientDisconnected> {
         let Some(network) = &self.network else {
+            self.follow_servers();
             return Ok(());
         };
         let now = network.state.load();
         if Arc::ptr_eq(&now, &self.state) {
+            self.follow_servers();
             return Ok(());
         }
         let identity = now
@@ -342,6 +344,14 @@ impl LineClient {
         self.stdio.replace_endpoint(endpoint);
         self.state = now.clone();
         Ok(())
+    }
+
+    /// Continues with the servers of now: a login replaces a server without a new config.
+    fn follow_servers(&mut self) {
+        let endpoints = &self.state.endpoints;
+        if let Some(endpoint) = endpoints.find_endpoint(&self.scope, &self.principal) {
+            self.stdio.replace_endpoint(endpoint);
+        }
     }
 
     /// Serves one line, by the steps of `serve_request`. The client was authenticated when its pipe
