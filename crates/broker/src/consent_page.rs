@@ -38,8 +38,11 @@ impl ConsentView<'_> {
     pub(crate) fn draw(&self) -> Markup {
         let client = &*self.checked.client;
         html! {
-            h1 { "Approve access for “" (client_name(client)) "”?" }
-            p { "This program is asking to use this gateway's tools on your behalf." }
+            h1 { "Approve access?" }
+            p {
+                strong { (client_name(client)) }
+                " is asking to use this gateway's tools on your behalf."
+            }
             dl {
                 (program_fact(client))
                 (fact("Identity", &origin_words(client)))
