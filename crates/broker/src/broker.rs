@@ -213,7 +213,7 @@ impl Broker {
         self.unsettled.close();
         let settling = tokio::time::timeout(SETTLE_TIMEOUT, self.unsettled.wait());
         if settling.await.is_err() {
-            tracing::warn!("stopped without an answer of the company's login");
+            tracing::warn!("stopped without an answer from the company login");
         }
     }
 

@@ -187,7 +187,7 @@ impl LoginStore {
         if own.len() < count {
             tracing::warn!(
                 people = count - own.len(),
-                "logins of people dropped: they are of another company login than that of \
+                "people's logins dropped: they belong to another company login than that of \
                  auth.oauth"
             );
         }

@@ -85,7 +85,7 @@ async fn an_old_refresh_token_ends_the_login() {
     assert_oauth_error(&reply, "invalid_grant");
     assert_eq!(company.provider.count(ProviderStep::Renewal), renewals);
     let log = gateway.log();
-    let line = "refresh token of ann@example.com came again";
+    let line = "refresh token of ann@example.com reused after its successor";
     assert!(log.contains(line), "{log}");
     company.server.reset_record();
     company.assert_unharmed(&gateway, "a thief").await;
