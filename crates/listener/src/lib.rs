@@ -10,6 +10,7 @@ mod admission;
 mod host_rules;
 mod origin;
 mod systemd;
+mod trusted_proxies;
 mod tcp_lines;
 mod listener;
 mod listener_limits;
@@ -66,6 +67,7 @@ pub use socket::SocketSettings;
 pub use stdio::{StdioConnection, StdioRefused};
 pub use systemd::InheritedSockets;
 pub use tls::{ListenerTls, TlsProblem, TlsSettings};
+pub use trusted_proxies::TrustedProxies;
 
 /// Routes for people, such as those of a login.
 pub type PeopleRoutes = Router;
