@@ -94,6 +94,7 @@ fn open_broker(
     Some(Broker::new(BrokerParts {
         settings,
         matches: plan.auth.matches.clone(),
+        proxies: plan.trusted_proxies.clone(),
         principals: login.principals.clone(),
         store: store.clone(),
         secrets: secrets.clone(),

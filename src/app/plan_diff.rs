@@ -68,10 +68,11 @@ macro_rules! part {
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a
 /// restart.
-const PARTS: [PlanPart; 35] = [
+const PARTS: [PlanPart; 36] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
+    part!("gateway.trusted_proxies", trusted_proxies),
     PlanPart {
         key: "gateway.reload",
         differs: |from, to| {

@@ -130,14 +130,15 @@ pub(super) struct ReloadTargets {
 }
 
 impl ReloadTargets {
-    /// Takes the logins of a plan's servers, and people's roles. Reads one small file for each new
-    /// server.
+    /// Takes the logins of a plan's servers, people's roles, and the proxies in front of people.
+    /// Reads one small file for each new server.
     fn replace_logins(&self, plan: &Plan) {
         if let Some(logins) = &self.logins {
             logins.replace(login_servers(plan));
         }
         if let Some(broker) = &self.broker {
             broker.replace_roles(plan.auth.matches.clone());
+            broker.replace_proxies(plan.trusted_proxies.clone());
         }
     }
 }

@@ -21,14 +21,13 @@ use crate::login_cookies::LoginCookies;
 use crate::page_frame::page_response;
 use crate::page_guards::{check_page_load, check_rate, check_store};
 use crate::page_headers::PageKind;
-use crate::request_rates::peer_of;
 
 /// Longest sealed request. It must fit into a form together with its name and the answer.
 const SEALED_MAX: usize = 8000;
 
 /// Handles `GET /authorize`: shows the consent page.
 pub(crate) async fn show_consent(State(broker): State<Arc<Broker>>, request: Request) -> Response {
-    let peer = peer_of(&request);
+    let peer = broker.peer_of(&request);
     // The body is dropped because it is not `Sync`.
     let head = request.into_parts().0;
     // The page of another site can load this one as an image, as often as it likes. That must not

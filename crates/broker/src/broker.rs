@@ -4,12 +4,15 @@
 //! authenticate (`broker_method.rs`). Invariant: all parts share one store, one set of secrets and
 //! one provider.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use axum::extract::Request;
 use jiff::Timestamp;
 use moongate_access::auth::{BrokerSettings, PrincipalTable, RoleMatch};
+use moongate_listener::TrustedProxies;
 use moongate_oauth::RootSecrets;
 use moongate_session::store::{StateStore, StoredState};
 use moongate_telemetry::Metrics;
@@ -31,7 +34,7 @@ use crate::person_row::PersonRow;
 use crate::provider::client::ProviderClient;
 use crate::redirect_rules::RedirectRules;
 use crate::renewal_locks::RenewalLocks;
-use crate::request_rates::RequestRates;
+use crate::request_rates::{RequestRates, peer_of};
 use crate::token_seals::TokenSeals;
 use crate::transactions::Transactions;
 
@@ -47,6 +50,8 @@ pub struct BrokerParts {
     pub settings: BrokerSettings,
     /// Roles, with the people whom each matches.
     pub matches: Vec<RoleMatch>,
+    /// Proxies in front of people.
+    pub proxies: TrustedProxies,
     /// Table in which people are interned as principals.
     pub principals: Arc<PrincipalTable>,
     /// State store of the gateway, which keeps the logins.
@@ -85,6 +90,7 @@ pub struct Broker {
     /// Notified when other roles are in use.
     pub(crate) roles_changed: Notify,
     matches: ArcSwap<Vec<RoleMatch>>,
+    proxies: ArcSwap<TrustedProxies>,
 }
 
 impl Broker {
@@ -93,6 +99,7 @@ impl Broker {
         let BrokerParts {
             settings,
             matches,
+            proxies,
             principals,
             store,
             secrets,
@@ -118,6 +125,7 @@ impl Broker {
             unsettled: TaskTracker::new(),
             roles_changed: Notify::new(),
             matches: ArcSwap::from_pointee(matches),
+            proxies: ArcSwap::from_pointee(proxies),
             settings,
             store,
             provider,
@@ -146,6 +154,16 @@ impl Broker {
         self.matches.store(Arc::new(matches));
         // New roles may need facts that were not kept so far.
         self.roles_changed.notify_one();
+    }
+
+    /// Replaces the trusted proxies with those of a new config, from the next request on.
+    pub fn replace_proxies(&self, proxies: TrustedProxies) {
+        self.proxies.store(Arc::new(proxies));
+    }
+
+    /// Returns the peer whose limits a request counts against. `None`: it came over a Unix socket.
+    pub(crate) fn peer_of(&self, request: &Request) -> Option<IpAddr> {
+        peer_of(request, &self.proxies.load())
     }
 
     /// Returns the current roles.
@@ -230,7 +248,10 @@ pub(crate) fn later(at: Timestamp, length: Duration) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
     use futures_util::FutureExt as _;
+    use http::HeaderValue;
+    use moongate_listener::PeerAddress;
     use moongate_oauth::SecretText;
 
     use super::*;
@@ -269,6 +290,24 @@ mod tests {
             later(person.checked, hour + RECHECK_GRACE)
         );
         assert_eq!(later(Timestamp::MAX, hour), Timestamp::MAX);
+    }
+
+    #[tokio::test]
+    async fn new_proxies_count_from_the_next_request_on() {
+        let test = TestBroker::in_memory();
+        let mut request = Request::new(Body::empty());
+        let forwarded = HeaderValue::from_static("192.0.2.7");
+        request.headers_mut().insert("x-forwarded-for", forwarded);
+        let proxy = IpAddr::from([10, 0, 0, 1]);
+        request.extensions_mut().insert(PeerAddress(proxy));
+        assert_eq!(test.broker.peer_of(&request), Some(proxy));
+        let mut proxies = TrustedProxies::default();
+        assert!(proxies.add("10.0.0.1"));
+        test.broker.replace_proxies(proxies);
+        let person = IpAddr::from([192, 0, 2, 7]);
+        assert_eq!(test.broker.peer_of(&request), Some(person));
+        test.broker.replace_proxies(TrustedProxies::default());
+        assert_eq!(test.broker.peer_of(&request), Some(proxy));
     }
 
     #[tokio::test]

@@ -25,7 +25,6 @@ use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::page_guards::{check_page_load, run_to_the_end};
 use crate::person_row::ProvenPerson;
 use crate::provider::fault::ProviderFault;
-use crate::request_rates::peer_of;
 use crate::transactions::Transaction;
 
 /// Title of the page for a failed login.
@@ -40,7 +39,7 @@ pub(crate) async fn provider_answer(
     if request.method() != Method::GET {
         return wrong_method();
     }
-    let peer = peer_of(&request);
+    let peer = broker.peer_of(&request);
     let head = request.into_parts().0;
     if let Err(refusal) = check_page_load(&head.headers) {
         return refusal;

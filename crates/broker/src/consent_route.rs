@@ -22,14 +22,13 @@ use crate::form_fields::FormFields;
 use crate::login_cookies::LoginCookies;
 use crate::oauth_error::{OAuthCode, OAuthError};
 use crate::page_guards::{check_origin, check_page_load, check_rate, check_store, run_to_the_end};
-use crate::request_rates::peer_of;
 
 /// Title of the page for an invalid answer.
 const NOT_COUNTED: &str = "Nothing was approved";
 
 /// Handles `POST /authorize`: accepts the answer.
 pub(crate) async fn take_consent(State(broker): State<Arc<Broker>>, request: Request) -> Response {
-    let peer = peer_of(&request);
+    let peer = broker.peer_of(&request);
     // The rate comes last: the page of another site must not use it up.
     let checked = check_page_load(request.headers())
         .and_then(|()| check_origin(&broker.issuer, request.headers()))
@@ -129,6 +128,7 @@ pub(crate) mod tests {
     use axum::body::Body as AxumBody;
     use http::header;
     use moongate_access::auth::{PrincipalTable, ProviderKind};
+    use moongate_listener::TrustedProxies;
     use moongate_oauth::RootSecrets;
     use moongate_session::store::StateStore;
     use moongate_telemetry::Metrics;
@@ -153,6 +153,7 @@ pub(crate) mod tests {
         let broker = Broker::new(BrokerParts {
             settings,
             matches: Vec::new(),
+            proxies: TrustedProxies::default(),
             principals: Arc::new(PrincipalTable::default()),
             store: StateStore::memory(),
             secrets: Arc::new(RootSecrets::of_bytes(&[7; 32])),

@@ -14,7 +14,7 @@ use http::StatusCode;
 use crate::broker::Broker;
 use crate::client_registration::RegisteredClient;
 use crate::oauth_error::{OAuthCode, OAuthError, json_reply};
-use crate::request_rates::{RatedRoute, peer_of};
+use crate::request_rates::RatedRoute;
 
 /// Maximum size of a registration, in bytes.
 const BODY_MAX: usize = 4 * 1024;
@@ -48,7 +48,8 @@ pub(crate) async fn register(State(broker): State<Arc<Broker>>, request: Request
 }
 
 async fn register_from(broker: &Broker, request: Request) -> Result<RegisteredClient, OAuthError> {
-    if !broker.rates.admit(RatedRoute::Register, peer_of(&request)) {
+    let peer = broker.peer_of(&request);
+    if !broker.rates.admit(RatedRoute::Register, peer) {
         return Err(TOO_MANY);
     }
     if !broker.store.ready(READY_PATIENCE).await {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use moongate_access::policy::{RequestRate, TokenBucket};
-use moongate_listener::PeerAddress;
+use moongate_listener::{PeerAddress, TrustedProxies};
 use moongate_telemetry::{BrokerLimit, Metrics};
 use parking_lot::Mutex;
 
@@ -168,10 +168,12 @@ fn network_of(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the peer that a request came from. `None`: it came over a Unix socket.
-pub(crate) fn peer_of(request: &Request) -> Option<IpAddr> {
+/// Returns the peer that a request came from, as trusted proxies name it. `None`: it came over a
+/// Unix socket.
+pub(crate) fn peer_of(request: &Request, proxies: &TrustedProxies) -> Option<IpAddr> {
     let peer = request.extensions().get::<PeerAddress>();
-    peer.map(|PeerAddress(address)| *address)
+    let direct = peer.map(|PeerAddress(address)| *address);
+    proxies.client_address(direct, request.headers())
 }
 
 #[cfg(test)]
@@ -257,13 +259,17 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_read_from_the_connection_alone() {
+    fn a_peer_is_read_from_the_connection_unless_that_is_a_proxy() {
+        let nobody = TrustedProxies::default();
         let mut request = Request::new(Body::empty());
         let forged = http::HeaderValue::from_static("192.0.2.7");
         request.headers_mut().insert("x-forwarded-for", forged);
-        assert_eq!(peer_of(&request), None);
+        assert_eq!(peer_of(&request, &nobody), None);
         let peer = ip("192.0.2.1").unwrap();
         request.extensions_mut().insert(PeerAddress(peer));
-        assert_eq!(peer_of(&request), Some(peer));
+        assert_eq!(peer_of(&request, &nobody), Some(peer));
+        let mut proxies = TrustedProxies::default();
+        assert!(proxies.add("192.0.2.1"));
+        assert_eq!(peer_of(&request, &proxies), ip("192.0.2.7"));
     }
 }

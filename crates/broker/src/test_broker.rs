@@ -11,6 +11,7 @@ use moongate_access::auth::{
     AuthSettings, BrokerSettings, ClientKinds, PrincipalTable, ProviderKind, ProviderSettings,
     RoleMatch,
 };
+use moongate_listener::TrustedProxies;
 use moongate_oauth::{RootSecrets, SecretText, code_challenge};
 use moongate_session::store::{StateStore, StorePhase, StoreSettings};
 use moongate_telemetry::Metrics;
@@ -141,6 +142,7 @@ impl TestBroker {
         let broker = Broker::new(BrokerParts {
             settings: settings(),
             matches: vec![staff()],
+            proxies: TrustedProxies::default(),
             principals: principals.clone(),
             store: store.clone(),
             secrets: Arc::new(RootSecrets::of_bytes(&[7; 32])),

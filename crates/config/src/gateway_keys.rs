@@ -40,6 +40,9 @@ pub(super) struct Gateway {
     pub(super) allowed_hosts: Vec<String>,
     /// Web pages that may connect: `https://app.example.com`.
     pub(super) allowed_origins: Vec<String>,
+    /// Proxies whose `X-Forwarded-For` is trusted: addresses, blocks such as `10.0.0.0/8`, or
+    /// `unix`. It affects only the limits of logins.
+    pub(super) trusted_proxies: Vec<String>,
     #[serde(flatten)]
     pub(super) times: GatewayTimes,
     /// When Moongate reloads the config.
@@ -88,6 +91,7 @@ impl Default for Gateway {
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
             times: GatewayTimes::default(),
             reload: ReloadSettings::default(),
             state: None,

@@ -11,7 +11,7 @@ use super::limits::LimitSettings;
 use moongate_access::auth::{AdminAccess, AuthSettings};
 use moongate_access::policy::GlobList;
 use moongate_gateway::{DisabledServer, SchemaStyle};
-use moongate_listener::{ListenAddress, SocketSettings, TlsSettings};
+use moongate_listener::{ListenAddress, SocketSettings, TlsSettings, TrustedProxies};
 use moongate_oauth::SecretSettings;
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::CallLog;
@@ -40,6 +40,8 @@ pub struct Plan {
     pub allowed_hosts: Vec<String>,
     /// Browser origins that are accepted.
     pub allowed_origins: Vec<String>,
+    /// Proxies that are trusted to name the address of a person who logs in.
+    pub trusted_proxies: TrustedProxies,
     /// Times of the gateway.
     pub times: GatewayTimes,
     /// Triggers of a reload.

@@ -63,6 +63,35 @@ async fn floods_meet_their_limits_and_slow_no_call() {
     company.valid_login().await;
 }
 
+/// Opens the page of a login as a proxy does. Returns the HTTP status.
+async fn page_status(client: &LoginClient, forwarded_for: &str) -> u16 {
+    let headers = [("x-forwarded-for", forwarded_for)];
+    let http = HttpClient::new();
+    let reply = http.send("GET", &client.address(), &headers, "").await;
+    reply.status
+}
+
+#[tokio::test]
+async fn people_behind_one_trusted_proxy_do_not_share_a_limit() {
+    let proxies = "trusted_proxies = [\"127.0.0.1\"]";
+    let company = Company::start().await.with("gateway", proxies);
+    let _gateway = company.gateway().await;
+    let client = company.client(&OPENCODE).await;
+    let mut limited = 0;
+    for n in 0..FLOOD {
+        // The proxy appends the real address to whatever the person's client sent.
+        let forwarded_for = format!("198.51.100.{n}, 192.0.2.1");
+        match page_status(&client, &forwarded_for).await {
+            200 => {}
+            429 => limited += 1,
+            status => panic!("{status}"),
+        }
+    }
+    assert!(limited > 0, "nothing of the flood was refused");
+    assert_eq!(page_status(&client, "192.0.2.2").await, 200);
+    assert_eq!(page_status(&client, "[2001:db8::1]:4711").await, 200);
+}
+
 #[tokio::test]
 async fn documents_that_never_come_hold_up_nobody() {
     let company = Company::start().await;

@@ -36,6 +36,7 @@ use super::server_names::is_name_character;
 use super::source::ONLY_SPAN;
 use super::tree::ConfigPath;
 use moongate_access::auth::AuthSettings;
+use moongate_listener::TrustedProxies;
 use moongate_telemetry::{CallLog, MemoryLimit};
 use moongate_upstream::ServerSettings;
 use resolver::unknown_name_fix;
@@ -59,6 +60,7 @@ impl PlanResolver<'_> {
             public_url,
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
             allowed_origins: self.origins(&file.gateway.allowed_origins),
+            trusted_proxies: self.trusted_proxies(&file.gateway.trusted_proxies),
             times: file.gateway.times.clone(),
             state: self.state(&file.gateway, &listen, state_folder.as_deref()),
             login_folder: state::login_folder(&file.gateway, state_folder),
@@ -170,6 +172,25 @@ impl PlanResolver<'_> {
             }
         }
         out
+    }
+
+    fn trusted_proxies(&mut self, entries: &[String]) -> TrustedProxies {
+        let path = ConfigPath::of(&["gateway", "trusted_proxies"]);
+        let mut proxies = TrustedProxies::default();
+        for (i, entry) in entries.iter().enumerate() {
+            if proxies.add(entry) {
+                continue;
+            }
+            let path = path.item(i);
+            let message = format!(
+                "`{path}`: {} is not an address or a block of proxies",
+                self.quoted_value(&path)
+            );
+            let fix = "write an address without a port, a block such as \"10.0.0.0/8\", or \
+                       \"unix\" for proxies at a Unix socket";
+            self.error(ProblemKind::Value, &path, message, fix);
+        }
+        proxies
     }
 
     fn names(&mut self, file: &ConfigFile) -> NameSettings {
