@@ -2,7 +2,7 @@
 //! Code, Cursor and claude.ai log in to it.
 //!
 //! Owns the substitutes for addresses in the text. Does not check prose. Invariant: apart from
-//! addresses and secrets, the config is verbatim.
+//! the provider, addresses and secrets, the config is verbatim.
 
 use std::path::Path;
 
@@ -57,14 +57,14 @@ fn read(page: &str) -> String {
     std::fs::read_to_string(root.join(page)).unwrap()
 }
 
-/// Returns the configs of a page that name an issuer by its URL, since only those can be on
-/// loopback. `moongate check` reads the others (`readme::blocks`).
-fn configs(page: &str) -> Vec<String> {
+/// Returns the configs of a page whose `[auth.oauth]` begins with this key.
+fn configs(page: &str, first_key: &str) -> Vec<String> {
+    let beginning = format!("[auth.oauth]\n{first_key} = ");
     let text = read(page);
     let blocks = text.split("```toml\n").skip(1);
     let configs = blocks.map(|block| block.split("```").next().unwrap().to_owned());
     configs
-        .filter(|config| config.contains("[auth.oauth]\nissuer = "))
+        .filter(|config| config.contains(&beginning))
         .collect()
 }
 
@@ -89,10 +89,14 @@ impl TextGateway {
         for line in config.lines() {
             let key = line.split(" = ").next().unwrap_or_default();
             let here = match key {
-                "[gateway]" => format!("{line}\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}"),
-                "listen" => format!("listen = \"127.0.0.1:{port}\""),
+                "[gateway]" => format!(
+                    "{line}\nlisten = \"127.0.0.1:{port}\"\nadmin = \"127.0.0.1:0\"\n\
+                     state_dir = {state:?}"
+                ),
+                // The address of a provider that has a name follows from its tenant.
+                "listen" | "tenant" => continue,
                 "public_url" => format!("public_url = {origin:?}"),
-                "issuer" => format!("issuer = {:?}", provider.origin()),
+                "issuer" | "provider" => format!("issuer = {:?}", provider.origin()),
                 "client_id" => format!("client_id = {GATEWAY_ID:?}"),
                 "client_secret" => format!("client_secret = {:?}", provider.client_secret()),
                 _ => line.to_owned(),
@@ -130,10 +134,9 @@ impl TextGateway {
     }
 }
 
-#[tokio::test]
-async fn the_configs_of_the_guide_log_people_in() {
-    let configs = configs("docs/guides/company-login.md");
-    assert!(!configs.is_empty(), "the guide has a config");
+/// Logs in with each client, at a gateway for each config.
+async fn log_in_with(configs: Vec<String>) {
+    assert!(!configs.is_empty(), "the page has a config");
     let host = DocumentHost::start().await;
     for config in configs {
         let gateway = TextGateway::start(&config).await;
@@ -144,7 +147,21 @@ async fn the_configs_of_the_guide_log_people_in() {
     }
 }
 
-#[test]
-fn the_readme_leads_to_the_guide() {
+/// Only a provider that is named by its URL can be on loopback, and the groups of the others have
+/// ids of their own. `moongate check` reads those configs (`readme::blocks`).
+#[tokio::test]
+async fn the_configs_of_the_guide_log_people_in() {
+    log_in_with(configs("docs/guides/company-login.md", "issuer")).await;
+}
+
+/// Everybody at the provider has its role, so another one can take the place of Entra.
+#[tokio::test]
+async fn the_config_of_the_readme_logs_people_in_and_has_ten_lines() {
+    let configs = configs("README.md", "provider");
+    for config in &configs {
+        let lines = config.lines().filter(|line| !line.is_empty());
+        assert_eq!(lines.count(), 10, "{config}");
+    }
+    log_in_with(configs).await;
     assert!(read("README.md").contains("docs/guides/company-login.md"));
 }

@@ -93,6 +93,7 @@ fn refusal(extension: &str, text: &str) -> Option<String> {
         .env("HOME", dir.path())
         .env("PROXY_PASSWORD", "p")
         .env("WAREHOUSE_SECRET", "s")
+        .env("ENTRA_SECRET", "s")
         .output()
         .unwrap();
     (!output.status.success()).then(|| String::from_utf8(output.stderr).unwrap())
