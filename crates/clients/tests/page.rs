@@ -48,7 +48,7 @@ fn pages() -> BTreeMap<String, String> {
 fn line(row: &ClientProfile) -> String {
     let over_http = match (row.method, row.http) {
         (ConnectMethod::Discontinued, _) => "import only",
-        (ConnectMethod::PublicUrl, _) => "public HTTPS only",
+        (ConnectMethod::PublicUrl, _) => "public HTTPS, with a login",
         (_, Some(_)) => "yes",
         (_, None) => "no, by command",
     };
@@ -78,7 +78,9 @@ fn page(row: &ClientProfile) -> String {
             let _ = writeln!(out, "This shows the text to paste:\n");
             let _ = writeln!(out, "```console\nmoongate connect {}\n```", row.id);
         }
-        ConnectMethod::PublicUrl => {}
+        ConnectMethod::PublicUrl => {
+            out += "[Company login](../guides/company-login.md) shows the config.\n";
+        }
         ConnectMethod::Discontinued => {
             out += "This copies its servers into Moongate's config:\n";
             let _ = writeln!(out, "\n```console\nmoongate import {}\n```", row.id);

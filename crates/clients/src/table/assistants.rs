@@ -40,9 +40,9 @@ pub(super) const ROWS: [ClientProfile; 5] = [
         id: "chatgpt",
         title: "ChatGPT",
         method: ConnectMethod::PublicUrl,
-        next_step: "Open Settings, Connectors, and add the address in developer mode.",
-        note: "It calls from the internet and sends no key: it needs a public HTTPS address with \
-               OAuth in front.",
+        next_step: "Open Settings, Connectors, add the address in developer mode, and log in.",
+        note: "It calls from the internet and sends no key: it needs a public HTTPS address, where \
+               people log in with `[auth.oauth]`.",
         ..USUAL
     },
     ClientProfile {
@@ -52,9 +52,9 @@ pub(super) const ROWS: [ClientProfile; 5] = [
         link: Some(
             "https://claude.ai/customize/connectors?modal=add-custom-connector&connectorName={name}&connectorUrl={url}",
         ),
-        next_step: "Open the link and confirm the connector.",
-        note: "It calls from the internet and sends no key: it needs a public HTTPS address with \
-               OAuth in front.",
+        next_step: "Open the link, confirm the connector, connect it, and log in.",
+        note: "It calls from the internet and sends no key: it needs a public HTTPS address, where \
+               people log in with `[auth.oauth]`.",
         ..USUAL
     },
 ];

@@ -105,8 +105,8 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         project_file: Some(".zed/settings.json"),
         wrapper: ServerWrapper::Map("context_servers"),
         next_step: "Open the settings of the agent panel: a green dot shows that it is running.",
-        note: "Zed may offer an OAuth login if its entry has no key. Moongate has no login: ignore \
-               the offer, or give Zed a key.",
+        note: "Zed may offer an OAuth login if its entry has no key. Unless people log in at \
+               the gateway, ignore it or give Zed a key.",
         ..USUAL
     },
     ClientProfile {
