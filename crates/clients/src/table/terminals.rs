@@ -75,7 +75,7 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         project_file: Some("opencode.json"),
         wrapper: ServerWrapper::Map("mcp"),
         http: Some(
-            r#"{"type":"remote","url":"{url}","enabled":true,"oauth":false,"headers":{"Authorization":"{bearer}"}}"#,
+            r#"{"type":"remote","url":"{url}","enabled":true,"headers":{"Authorization":"{bearer}"}}"#,
         ),
         stdio: r#"{"type":"local","command":["{program}","stdio","--url","{url}"],"enabled":true,"environment":{"MOONGATE_KEY":"{key}"}}"#,
         variable: VariableForm::Reference("{env:NAME}"),
