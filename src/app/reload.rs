@@ -199,6 +199,7 @@ impl ConfigReloader {
                 edits: plan.admin_edits,
                 client_keys: plan.auth.keys.clone(),
                 keys_required: plan.auth.required,
+                admits_people: plan.auth.admits_people(),
                 at: timestamp(),
                 in_use_since: timestamp(),
                 outcome: "applied",
@@ -442,6 +443,7 @@ impl ConfigReloader {
         self.update_status(|status| {
             (status.edits, status.client_keys) = (plan.admin_edits, plan.auth.keys.clone());
             status.keys_required = plan.auth.required;
+            status.admits_people = plan.auth.admits_people();
         });
         self.keys_changed.notify_one();
         running.plan = plan;

@@ -104,6 +104,8 @@ pub struct ConfigStatus {
     pub client_keys: Vec<KeySettings>,
     /// True if clients need a key even where there is none.
     pub keys_required: bool,
+    /// True if people get in without a key, with a login or an access token.
+    pub admits_people: bool,
     /// Time of the last reload.
     pub at: String,
     /// Outcome of the last reload: `applied`, `unchanged` or `refused`.

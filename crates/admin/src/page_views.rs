@@ -31,7 +31,7 @@ use moongate_page::connect::{ChosenClient, ConnectView};
 use moongate_page::context::{ContextView, OwnedCost, SearchCost};
 use moongate_page::endpoint_choice::{EndpointChoice, EndpointName};
 use moongate_page::explain::{ExplainView, ShownAnswer, ShownRule};
-use moongate_page::keys::{self, KeysView};
+use moongate_page::keys::{self, KeylessAccess, KeysView};
 use moongate_page::people::PeopleView;
 use moongate_page::server_tabs::OpenServer;
 use moongate_page::servers::ServersView;
@@ -102,11 +102,16 @@ pub(super) fn keys_view(
         .filter(|name| !name.is_empty())
         .collect();
     let status = admin.reloader.config();
+    let without_keys = match (status.admits_people, status.keys_required) {
+        (true, _) => KeylessAccess::People,
+        (false, true) => KeylessAccess::Nobody,
+        (false, false) => KeylessAccess::Everybody,
+    };
     render(&KeysView {
         keys: &list_keys(admin),
         may_act: viewer.may_act,
         may_edit: status.edits.edit,
-        is_required: status.keys_required,
+        without_keys,
         endpoints,
     })
 }

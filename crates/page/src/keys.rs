@@ -13,6 +13,17 @@ use super::copy::copy_button;
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 
+/// Those who may use the endpoint if there is no key of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeylessAccess {
+    /// Everybody who can reach it.
+    Everybody,
+    /// People with a login or an access token.
+    People,
+    /// Nobody.
+    Nobody,
+}
+
 /// Keys, as the API lists them.
 pub struct KeysView<'a> {
     /// Keys that are in use.
@@ -21,8 +32,8 @@ pub struct KeysView<'a> {
     pub may_act: bool,
     /// True if changes of the config are taken here.
     pub may_edit: bool,
-    /// True if the endpoint stays closed without any key of a client.
-    pub is_required: bool,
+    /// Those who may use the endpoint without any key of a client.
+    pub without_keys: KeylessAccess,
     /// Names of endpoints that a key can be restricted to.
     pub endpoints: Vec<String>,
 }
@@ -43,12 +54,8 @@ impl KeysView<'_> {
         html! {
             div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
                 h2 { "Clients" }
-                @if clients.is_empty() && self.is_required {
-                    p class="soft" { "No keys, and " code { "auth.required" } " is on: nobody can \
-                        connect until you create a key." }
-                } @else if clients.is_empty() {
-                    p class="soft" { "No keys: everybody who can reach the endpoint may use it. \
-                        Once you create a key, everybody needs one." }
+                @if clients.is_empty() {
+                    (no_client_key(self.without_keys))
                 } @else {
                     (table(KeyListName::Clients,
                         html! { @for key in clients { (self.client_row(key)) } }))
@@ -107,8 +114,8 @@ impl KeysView<'_> {
     /// Renders the buttons that revoke a key. Without the last one of a client, the endpoint would
     /// be open to everybody.
     fn revoke(&self, of: KeyListName, name: &str) -> Markup {
-        let is_last =
-            of == KeyListName::Clients && self.keys.clients.len() == 1 && !self.is_required;
+        let would_open = self.without_keys == KeylessAccess::Everybody;
+        let is_last = of == KeyListName::Clients && self.keys.clients.len() == 1 && would_open;
         let url = format!("/api/v1/keys/{}?list={}", segment(name), of.name());
         if !is_last {
             let question = format!(
@@ -277,6 +284,27 @@ fn moment(at: Option<&str>, never: &str) -> Markup {
     }
 }
 
+/// Renders what holds without any key of a client.
+fn no_client_key(without_keys: KeylessAccess) -> Markup {
+    html! {
+        p class="soft" {
+            @match without_keys {
+                KeylessAccess::Everybody => {
+                    "No keys: everybody who can reach the endpoint may use it. Once you create a \
+                     key, everybody needs one."
+                }
+                KeylessAccess::People => {
+                    "No keys: only people who log in or have an access token may use the endpoint."
+                }
+                KeylessAccess::Nobody => {
+                    "No keys, and " code { "auth.required" } " is on: nobody can connect until you \
+                     create a key."
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +315,7 @@ mod tests {
             keys,
             may_act: true,
             may_edit: true,
-            is_required: false,
+            without_keys: KeylessAccess::Everybody,
             endpoints: Vec::new(),
         }
     }
@@ -385,14 +413,33 @@ mod tests {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert!(!html.contains("locked out"), "{html}");
-        let required = KeysView {
-            is_required: true,
-            ..keys_view(&keys)
-        };
-        let html = required.lists().into_string();
-        assert!(
-            html.contains("locked out") && !html.contains("Revoke and open"),
-            "{html}"
-        );
+        for without_keys in [KeylessAccess::People, KeylessAccess::Nobody] {
+            let closed = KeysView {
+                without_keys,
+                ..keys_view(&keys)
+            };
+            let html = closed.lists().into_string();
+            assert!(
+                html.contains("locked out") && !html.contains("Revoke and open"),
+                "{html}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_keys_the_page_says_who_gets_in() {
+        let keys = KeyLists::default();
+        for (without_keys, part) in [
+            (KeylessAccess::Everybody, "everybody who can reach"),
+            (KeylessAccess::People, "only people who log in"),
+            (KeylessAccess::Nobody, "nobody can connect"),
+        ] {
+            let view = KeysView {
+                without_keys,
+                ..keys_view(&keys)
+            };
+            let html = view.lists().into_string();
+            assert!(html.contains(part), "{part} in {html}");
+        }
     }
 }

@@ -41,4 +41,9 @@ impl AuthSettings {
         } = self;
         keys.is_empty() && !required && tokens.is_none() && broker.is_none()
     }
+
+    /// Returns true if people get in without a key, with a login or an access token.
+    pub fn admits_people(&self) -> bool {
+        self.tokens.is_some() || self.broker.is_some()
+    }
 }
