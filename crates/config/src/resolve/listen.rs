@@ -147,12 +147,13 @@ impl PlanResolver<'_> {
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
                 self.error(ProblemKind::OpenListener, &path, message, fix);
             }
-            // Without this check, lines would be a way around the keys.
+            // Without this check, lines would be a way around keys and logins.
             if !auth.is_open() && matches!(address, ListenAddress::TcpLines(_)) {
-                let message =
-                    format!("there are `[[auth.keys]]`, but a client on {address} cannot send one");
-                let fix = "remove this address, or the keys; a Unix socket (\"unix:/PATH\") is \
-                           open only to its owner";
+                let message = format!(
+                    "clients need a key or a login, but a client on {address} cannot send one"
+                );
+                let fix = "remove this address, or all of `auth`; a Unix socket (\"unix:/PATH\") \
+                           is open only to its owner";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
             // Port 0 lets the system pick, so two of them do not collide.
