@@ -111,6 +111,7 @@ fn read_requests() -> Vec<RouteRequest> {
         get("/api/v1/context", "/context"),
         get("/api/v1/doctor", "/doctor"),
         get("/api/v1/plan", "/plan"),
+        get("/api/v1/people", "/people"),
     ]
 }
 
@@ -121,6 +122,7 @@ fn write_requests() -> Vec<RouteRequest> {
         call_requests(),
         sign_in_requests(),
         key_requests(),
+        vec![("delete", "/api/v1/people/{who}", "/people/ann", Value::Null)],
     ]
     .concat()
 }

@@ -175,8 +175,9 @@ fn each_path(source: &SourceFile, each: &mut dyn FnMut(&str, Option<Import<'_>>)
 fn import(line: &str) -> Option<(&str, &str)> {
     let (visibility, tree) = line.trim_start().split_once("use ")?;
     let visibility = visibility.trim_end();
-    (visibility.is_empty() || visibility == "pub" || visibility.starts_with("pub("))
-        .then_some((visibility, tree))
+    // A name may end in the word, such as `pub(crate) enum EndCause {`.
+    let is_scope = visibility.starts_with("pub(") && visibility.ends_with(')');
+    (visibility.is_empty() || visibility == "pub" || is_scope).then_some((visibility, tree))
 }
 
 /// Each path of `a::{b, c::{d, e as f}}`.
