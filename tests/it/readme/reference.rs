@@ -127,8 +127,7 @@ fn tables(schema: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
 fn heading(path: &str) -> String {
     // A table in each item of a list is written with the list's name alone.
     if let Some((list, own)) = path.split_once("].") {
-        return format!("`{}.{own}]`", list.trim_start_matches('['))
-            .replacen('`', "`[", 1);
+        return format!("`{}.{own}]`", list.trim_start_matches('[')).replacen('`', "`[", 1);
     }
     match path
         .strip_prefix("defaults.")
