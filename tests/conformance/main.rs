@@ -80,10 +80,22 @@ const LOGINS: &[ExcusedScenario] = &[
     extension(REVISIONS[1], "auth/dpop", DPOP),
     extension(REVISIONS[1], "auth/dpop-nonce", DPOP),
     extension(REVISIONS[1], "auth/wif-jwt-bearer", WORKLOAD),
+    extension(REVISIONS[0], "auth/scope-step-up", STEP_UP),
+    extension(REVISIONS[1], "auth/scope-step-up", NO_HEADER),
+    extension(REVISIONS[1], "auth/scope-retry-limit", NO_HEADER),
+    extension(
+        REVISIONS[1],
+        "auth/authorization-server-migration",
+        MIGRATION,
+    ),
 ];
 
 const ENTERPRISE: &str = "Identity assertions of a company's login are not exchanged yet.";
 const DPOP: &str = "Tokens are not bound to a key yet.";
+const STEP_UP: &str = "A list that is refused with 403 does not lead to another login yet.";
+const NO_HEADER: &str = "A server that answers 400 to an `initialize` without a version header is \
+                         not logged in to yet.";
+const MIGRATION: &str = "A login that moves to another authorization server is not begun yet.";
 const WORKLOAD: &str = "Workload identities are not exchanged for tokens yet.";
 
 const fn extension(
